@@ -1,0 +1,81 @@
+"""A client of the app at a provider, as its team wrote it down (SSM, `<path>/clients/<client>`)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
+"""A scope-token (RFC 6749 section 3.3)."""
+CLIENT_ID: Final = re.compile(r"[\x20-\x7e]+")
+SECRET_REF: Final = re.compile(r"(ssm|secretsmanager):[A-Za-z0-9/_.:+=@-]+")
+FIELDS: Final = frozenset({"provider", "client_id", "secret", "scopes", "confirmation", "purge_on_loss"})
+
+
+@dataclass(frozen=True)
+class ProviderClient:
+    """Which provider, as whom, for which scopes, and what happens with a returned or lost grant."""
+
+    name: str
+    provider: str
+    client_id: str
+    secret_ref: str | None  # None only for a provider that takes no client secret
+    scopes: tuple[str, ...]
+    confirmation: Literal["owner", "none"] = "owner"
+    purge_on_loss: bool = False
+
+
+class ClientFaultsError(ValueError):
+    """A client's configuration does not hold; *faults* is all that is wrong with it, in sentences."""
+
+    def __init__(self, name: str, faults: list[str]) -> None:
+        super().__init__(f"client {name}: " + "; ".join(faults))
+        self.faults = tuple(faults)
+
+
+def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
+    """The client that *config* (the parsed JSON) describes; raises `ClientFaultsError` with every fault, and no value."""
+    faults: list[str] = []
+
+    def must(holds: bool, fault: str) -> None:
+        if not holds:
+            faults.append(fault)
+
+    must(NAME.fullmatch(name) is not None, "its name must match [A-Za-z0-9._-]{1,64}")
+    for unknown in sorted(config.keys() - FIELDS):
+        must(False, f"{unknown}: not a setting of a client (these are: {', '.join(sorted(FIELDS))})")
+    provider = _text(config.get("provider"))
+    must(bool(provider), "provider: name an entry of the catalogue")
+    client_id = _text(config.get("client_id"))
+    must(
+        bool(client_id.strip()) and CLIENT_ID.fullmatch(client_id) is not None,
+        "client_id: the id that the provider gave the app, in printable ASCII",
+    )
+    secret_ref = config.get("secret")
+    must(
+        secret_ref is None or SECRET_REF.fullmatch(_text(secret_ref)) is not None,
+        'secret: where it is kept, "ssm:<parameter name>" or "secretsmanager:<name or arn>", never the secret itself',
+    )
+    listed = config.get("scopes", [])
+    scopes = tuple(dict.fromkeys(_text(scope) for scope in listed)) if isinstance(listed, list) else ("",)
+    must(all(SCOPE.fullmatch(scope) for scope in scopes), "scopes: a list of strings without spaces")
+    confirmation = config.get("confirmation", "owner")
+    must(confirmation in ("owner", "none"), 'confirmation: "owner" or "none"')
+    purge_on_loss = config.get("purge_on_loss", False)
+    must(isinstance(purge_on_loss, bool), "purge_on_loss: true or false")
+    if faults:
+        raise ClientFaultsError(name, faults)
+    return ProviderClient(
+        name=name,
+        provider=provider,
+        client_id=client_id,
+        secret_ref=_text(secret_ref) or None,
+        scopes=scopes,
+        confirmation="none" if confirmation == "none" else "owner",
+        purge_on_loss=purge_on_loss is True,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
