@@ -35,7 +35,7 @@ class ClientFaultsError(ValueError):
 
 
 def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
-    """The client that *config* (the parsed JSON) describes; raises `ClientFaultsError` with every fault, and no value."""
+    """The client that *config* (parsed JSON) describes; raises `ClientFaultsError` with every fault, and no value."""
     faults: list[str] = []
 
     def must(holds: bool, fault: str) -> None:

@@ -1,0 +1,1 @@
+"""Sealing, keys and keyed digests. Only ciphertext and digests leave this ring."""

@@ -1,0 +1,147 @@
+"""The vault that the flows see: what is sealed for what, and under which purpose."""
+
+import json
+from collections.abc import Mapping
+
+from quitclaim.domain.errors import SealBrokenError
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.revocations import Material
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.tokens import TokenPair
+from quitclaim.ports import Clock
+from quitclaim.security.keys import AUTHORIZATION, INDEX, REVOKE, USE, KeyRing
+from quitclaim.security.macs import Macs
+from quitclaim.security.sealing import Binding, Sealer
+
+IDENTITY = "~identity"
+"""Stands where a pair's name would: no pair is called so, and an identity token never opens as revocation material."""
+
+
+class RingVault:
+    """`ports.Vault` on a key ring."""
+
+    def __init__(self, keys: KeyRing, clock: Clock) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._sealer = Sealer(keys)
+        self._macs = Macs(keys)
+
+    def ready(self, *purposes: str) -> None:
+        """Open the keys of *purposes*: for two minutes, sealing and digests under them need no other service."""
+        for purpose in purposes:
+            if purpose == INDEX:
+                self._keys.key_active_at(INDEX, 0)
+            else:
+                self._keys.ready(purpose, self._clock.now())
+
+    # --- the live grant ---
+
+    def seal_for_use(self, ref: ConnectionRef, generation: int, token_version: int, pair: TokenPair) -> bytes:
+        """The pair's tokens, to be opened for handing out and refreshing."""
+        body = {
+            "access_token": pair.access_token.reveal(),
+            "refresh_token": None if pair.refresh_token is None else pair.refresh_token.reveal(),
+            "token_type": pair.token_type,
+        }
+        return self._seal(body, _use(ref, generation, token_version, pair.name))
+
+    def open_for_use(
+        self, ref: ConnectionRef, generation: int, token_version: int, pair: str, sealed: bytes
+    ) -> TokenPair:
+        """The pair's tokens."""
+        body = self._open(sealed, _use(ref, generation, token_version, pair))
+        refresh_token = body["refresh_token"]
+        return TokenPair(
+            name=pair,
+            access_token=Secret(_text(body["access_token"])),
+            refresh_token=None if refresh_token is None else Secret(refresh_token),
+            token_type=_text(body["token_type"]),
+        )
+
+    # --- the revoke-only queue: bound to the revocation's id alone, which names one grant and is never used again ---
+
+    def seal_revoke_only(self, rid: str, generation: int, token_version: int, material: Material) -> bytes:
+        """What the provider's revocation takes, to be opened by the revocation worker alone."""
+        body = {"kind": material.kind, "token": material.token.reveal()}
+        return self._seal(body, _revoke(rid, generation, token_version, material.pair))
+
+    def open_revoke_only(self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes) -> Material:
+        """What the provider's revocation takes."""
+        body = self._open(sealed, _revoke(rid, generation, token_version, pair))
+        return Material(_text(body["kind"]), pair, Secret(_text(body["token"])))
+
+    def seal_identity(self, rid: str, generation: int, access_token: Secret) -> bytes:
+        """An access token kept only to learn whose grant it is."""
+        return self._seal({"token": access_token.reveal()}, _revoke(rid, generation, 0, IDENTITY))
+
+    def open_identity(self, rid: str, generation: int, sealed: bytes) -> Secret:
+        """That access token."""
+        return Secret(_text(self._open(sealed, _revoke(rid, generation, 0, IDENTITY))["token"]))
+
+    # --- an authorization ---
+
+    def seal_authorization(
+        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret, nonce: Secret | None
+    ) -> bytes:
+        """PKCE verifier and nonce of one authorization."""
+        body = {"verifier": verifier.reveal(), "nonce": None if nonce is None else nonce.reveal()}
+        return self._seal(body, _authorization(state_digest, ref, generation))
+
+    def open_authorization(
+        self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
+    ) -> tuple[Secret, Secret | None]:
+        """Verifier and nonce."""
+        body = self._open(sealed, _authorization(state_digest, ref, generation))
+        nonce = body["nonce"]
+        return Secret(_text(body["verifier"])), None if nonce is None else Secret(nonce)
+
+    # --- keyed digests ---
+
+    def fingerprint(self, token: Secret) -> str:
+        """Keyed digest of a token: tells whether two are the same, and nothing else."""
+        return self._macs.fingerprint(token)
+
+    def account_digest(self, client: str, account_id: str) -> str:
+        """Keyed digest of a provider's account under a client."""
+        return self._macs.account_digest(client, account_id)
+
+    def ticket(self, ref: ConnectionRef, generation: int, started_at: int) -> Secret:
+        """The connect link's ticket: the same for the same start, never stored."""
+        return self._macs.ticket(ref.tenant, ref.owner, ref.connection, generation, started_at)
+
+    def confirm_code(self, exchange_id: str, started_at: int) -> Secret:
+        """The code that the owner brings back: the same for the same exchange, never stored."""
+        return self._macs.confirm_code(exchange_id, started_at)
+
+    def is_confirm_code(self, code: Secret, exchange_id: str, started_at: int) -> bool:
+        """Whether *code* is that code; constant time."""
+        return self._macs.verify_confirm_code(code, exchange_id, started_at)
+
+    # --- bodies ---
+
+    def _seal(self, body: Mapping[str, str | None], binding: Binding) -> bytes:
+        return self._sealer.seal(json.dumps(body).encode(), binding, self._clock.now())
+
+    def _open(self, sealed: bytes, binding: Binding) -> dict[str, str | None]:
+        body: dict[str, str | None] = json.loads(self._sealer.open(sealed, binding))
+        return body
+
+
+def _text(value: str | None) -> str:
+    if value is None:
+        raise SealBrokenError("sealed material lacks a value")
+    return value
+
+
+def _use(ref: ConnectionRef, generation: int, token_version: int, pair: str) -> Binding:
+    return Binding(USE, ref.tenant, ref.owner, ref.connection, generation, token_version, pair)
+
+
+def _revoke(rid: str, generation: int, token_version: int, pair: str) -> Binding:
+    return Binding(REVOKE, "", "", rid, generation, token_version, pair)
+
+
+def _authorization(state_digest: str, ref: ConnectionRef, generation: int) -> Binding:
+    # No id holds a `#`, so the two parts cannot be read another way.
+    subject = f"{state_digest}#{ref.connection}"
+    return Binding(AUTHORIZATION, ref.tenant, ref.owner, subject, generation, 0)
