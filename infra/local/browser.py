@@ -334,6 +334,8 @@ class Browser:
         self._transport = httpx.HTTPTransport(retries=0)
         self._timeout = httpx.Timeout(timeout_s).as_dict()
         self.cookies = Cookies(clock)
+        self.history: list[str] = []
+        """Every address that was visited, queries and all: for a test that hunts for them in the logs."""
 
     def __enter__(self) -> Self:
         return self
@@ -406,6 +408,7 @@ class Browser:
         parts = urlsplit(url)
         if parts.scheme != "http" or not is_loopback(parts.hostname or ""):
             raise BrowserError(f"not on loopback: {parts.scheme}://{parts.hostname}")
+        self.history.append(url)
         cross_site = initiator is not None and site_of(initiator) != site_of(url)
         sent = {"accept": "text/html,*/*;q=0.8", "user-agent": "quitclaim-scripted-browser", **headers}
         if body is not None:

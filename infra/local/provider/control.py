@@ -50,6 +50,8 @@ class ProviderControl:
 
     def __init__(self, url: str, accounts: Path) -> None:
         self.url = url
+        self.database = accounts.parent / "provider.sqlite3"
+        """For a test that wants to know every token there is."""
         self.accounts: dict[str, dict[str, str]] = json.loads(accounts.read_text())
         self._http = httpx.Client(base_url=url, timeout=20, trust_env=False)
 
