@@ -1,0 +1,106 @@
+"""The alarms: each watches what it says, treats silence on purpose, and has a page for whoever it wakes."""
+
+import re
+
+import pytest
+
+from tests.infra.deployed import ROOT, alarms, functions, nested, of_type, short
+
+MISSING_DATA = {
+    "RevocationsExpired": "ignore",
+    "RemovalNotices": "ignore",
+    "SweepHeartbeat": "breaching",
+    "ReconcileSilent": "breaching",
+    "FunctionErrors": "notBreaching",
+    "FunctionThrottles": "notBreaching",
+    "FailureQueueNotEmpty": "ignore",
+}
+"""A gauge keeps its state, silence of a schedule is the failure itself, and no event is no failure."""
+PAGES = ROOT / "docs" / "runbooks"
+
+every_alarm = pytest.mark.parametrize("name", sorted(MISSING_DATA))
+
+
+def page_of(name: str) -> str:
+    """The page that the alarm names."""
+    (page,) = re.findall(r"docs/runbooks/([a-z-]+\.md)", alarms()[name]["AlarmDescription"])
+    return str(page)
+
+
+def test_the_alarms_are_these() -> None:
+    """No alarm without a decision on missing data."""
+    assert {name: each["TreatMissingData"] for name, each in alarms().items()} == MISSING_DATA
+
+
+@every_alarm
+def test_an_alarm_tells_the_topic_when_it_begins_and_ends(name: str) -> None:
+    """With a topic, the topic is told; without one the alarm is still shown."""
+    told = {"Fn::If": ["HasTopic", [{"Ref": "AlarmTopicArn"}], {"Ref": "AWS::NoValue"}]}
+
+    assert alarms()[name]["AlarmActions"] == told
+    assert alarms()[name]["OKActions"] == told
+
+
+@every_alarm
+def test_an_alarm_has_a_page(name: str) -> None:
+    """The page says what it means, how to check and what to do."""
+    text = (PAGES / page_of(name)).read_text(encoding="utf-8")
+
+    assert f"`{name}`" in text
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Meaning", "Check", "Act"]
+
+
+def test_every_page_has_an_alarm() -> None:
+    """No page is about an alarm that is gone."""
+    assert {page.name for page in PAGES.glob("*.md")} - {"README.md"} == {page_of(name) for name in MISSING_DATA}
+
+
+def test_expired_revocations_alarm_at_once() -> None:
+    """One expired revocation is one too many: one data point above zero (P-4: within two minutes)."""
+    alarm = alarms()["RevocationsExpired"]
+
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("Quitclaim", "RevocationsExpired")
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert (alarm["Statistic"], alarm["Period"], alarm["EvaluationPeriods"]) == ("Maximum", 60, 1)
+
+
+def test_a_missing_heartbeat_alarms() -> None:
+    """Three minutes without a sweep that came to its end, whether it sent nothing or less than one."""
+    alarm = alarms()["SweepHeartbeat"]
+
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("Quitclaim", "SweepHeartbeat")
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
+    assert alarm["Period"] * alarm["EvaluationPeriods"] == 180
+    assert "DatapointsToAlarm" not in alarm
+
+
+@pytest.mark.parametrize("name", ["RevocationsExpired", "RemovalNotices", "SweepHeartbeat"])
+def test_metrics_of_ours_are_found_by_the_service(name: str) -> None:
+    """The dimension is the one that the function's logger of metrics sets: its service name."""
+    assert alarms()[name]["Dimensions"] == [{"Name": "service", "Value": "revoke_sweep"}]
+
+
+@pytest.mark.parametrize("name", ["FunctionErrors", "FunctionThrottles"])
+def test_every_function_is_watched(name: str) -> None:
+    """Errors and throttles of each function are in the sum, and only the sum is judged."""
+    total, *parts = alarms()[name]["Metrics"]
+
+    assert (total["Expression"], total["ReturnData"]) == ("SUM(METRICS())", True)
+    assert {each["Id"] for each in parts} == set(functions())
+    assert len({each["MetricStat"]["Metric"]["Dimensions"][0]["Value"]["Ref"] for each in parts}) == len(functions())
+    for each in parts:
+        assert each["ReturnData"] is False
+        assert each["MetricStat"]["Metric"]["MetricName"] == name.removeprefix("Function")
+
+
+def test_the_nested_stack_gets_every_name_it_needs() -> None:
+    """The parameters of infra/alarms.yaml are those that template.yaml passes, each from what it is named after."""
+    (stack,) = of_type("AWS::CloudFormation::Stack").values()
+
+    passed = {name: short(value) for name, value in stack["Parameters"].items()}
+
+    assert stack["TemplateURL"] == "infra/alarms.yaml"
+    assert set(passed) == set(nested()["Parameters"])
+    for name, value in passed.items():
+        if name.endswith("FunctionName"):
+            assert value == f"${{{name.removesuffix('Name')}}}"
