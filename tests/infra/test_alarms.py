@@ -4,16 +4,18 @@ import re
 
 import pytest
 
-from tests.infra.deployed import ROOT, alarms, functions, nested, of_type, short
+from tests.infra.deployed import ROOT, alarms, function_ids, nested, of_type, short
 
 MISSING_DATA = {
     "RevocationsExpired": "ignore",
     "RemovalNotices": "ignore",
     "SweepHeartbeat": "breaching",
     "ReconcileSilent": "breaching",
-    "FunctionErrors": "notBreaching",
-    "FunctionThrottles": "notBreaching",
     "FailureQueueNotEmpty": "ignore",
+} | {
+    f"{function}{metric}": "notBreaching"
+    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile")
+    for metric in ("Errors", "Throttles")
 }
 """A gauge keeps its state, silence of a schedule is the failure itself, and no event is no failure."""
 PAGES = ROOT / "docs" / "runbooks"
@@ -80,17 +82,17 @@ def test_metrics_of_ours_are_found_by_the_service(name: str) -> None:
     assert alarms()[name]["Dimensions"] == [{"Name": "service", "Value": "revoke_sweep"}]
 
 
-@pytest.mark.parametrize("name", ["FunctionErrors", "FunctionThrottles"])
-def test_every_function_is_watched(name: str) -> None:
-    """Errors and throttles of each function are in the sum, and only the sum is judged."""
-    total, *parts = alarms()[name]["Metrics"]
+@pytest.mark.parametrize("metric", ["Errors", "Throttles"])
+def test_every_function_is_watched(metric: str) -> None:
+    """Each function has an alarm of its own for errors and for throttles, from the first one on."""
+    watching = [each for each in alarms().values() if (each["Namespace"], each["MetricName"]) == ("AWS/Lambda", metric)]
 
-    assert (total["Expression"], total["ReturnData"]) == ("SUM(METRICS())", True)
-    assert {each["Id"] for each in parts} == set(functions())
-    assert len({each["MetricStat"]["Metric"]["Dimensions"][0]["Value"]["Ref"] for each in parts}) == len(functions())
-    for each in parts:
-        assert each["ReturnData"] is False
-        assert each["MetricStat"]["Metric"]["MetricName"] == name.removeprefix("Function")
+    watched = {short(each["Dimensions"][0]["Value"]) for each in watching}
+
+    assert watched == {f"${{{logical_id}Name}}" for logical_id in function_ids().values()}
+    for each in watching:
+        assert (each["Statistic"], each["Period"], each["EvaluationPeriods"]) == ("Sum", 60, 1)
+        assert (each["ComparisonOperator"], each["Threshold"]) == ("GreaterThanThreshold", 0)
 
 
 def test_the_nested_stack_gets_every_name_it_needs() -> None:
