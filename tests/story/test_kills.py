@@ -19,7 +19,7 @@ GUARD_S = 5
 
 @contextmanager
 def killed_while_the_answer_waits(life: Life, path: str, function: str, call: threading.Thread) -> Iterator[None]:
-    """*call* runs until the provider has acted on *path*; in the body its worker is dead, and its caller knows nothing."""
+    """*call* runs until the provider has acted on *path*; in the body its worker is dead, its caller none the wiser."""
     life.provider.stall(path)
     call.start()
     life.provider.wait_stalled()
