@@ -110,7 +110,7 @@ def test_a_code_becomes_a_grant(dot: Dot) -> None:
 
     assert grant.refresh_token is not None
     assert grant.expires_in_s == 3600
-    assert grant.scopes == {"identity", "notes"}
+    assert grant.scopes == frozenset({"identity", "notes"})
     assert grant.token_type.lower() == "bearer"
     assert dot.living() == [digest_of(grant.refresh_token.reveal())]
 
