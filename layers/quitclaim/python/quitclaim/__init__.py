@@ -1,0 +1,1 @@
+"""Quitclaim keeps the OAuth grants that an app's users give it at other companies, and never loses one."""

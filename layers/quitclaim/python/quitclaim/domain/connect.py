@@ -1,0 +1,462 @@
+"""
+A connection and the attempt that makes it: states, events, and what stands before a new attempt.
+
+Every cell of the tables of states and events is a row here or an error by name; a pair that is not here does not exist.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from quitclaim.domain.errors import (
+    ConnectionReconcilingError,
+    GenerationMovedError,
+    NeedsReconnectError,
+    QuitclaimError,
+    StateConflictError,
+    StateReplayedError,
+    StateSupersededError,
+)
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import (
+    AUTHORIZATION_MS,
+    BLOCKERS,
+    CONFIRM_MS,
+    GUARD_MS,
+    LINK_VISITS,
+    WINDOW_MS,
+    WRONG_CODES,
+)
+from quitclaim.domain.revocations import Revocation, RevocationState
+
+
+class ConnectionState(StrEnum):
+    """The eight states of SEMANTICS 4.1."""
+
+    AUTHORIZING = "authorizing"
+    READY = "ready"
+    NEEDS_RECONNECT = "needs_reconnect"
+    FAILED = "failed"
+    RECONCILING_LINK = "reconciling_link"
+    REVOKING = "revoking"
+    RECONCILING_REVOKE = "reconciling_revoke"
+    REVOKED = "revoked"
+
+
+class Phase(StrEnum):
+    """How far an authorizing connection has come."""
+
+    LINK = "link"
+    LINK_RETURNED = "link_returned"
+    EXCHANGING = "exchanging"
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection as it is stored."""
+
+    ref: ConnectionRef
+    provider: str
+    client: str
+    state: ConnectionState
+    generation: int
+    phase: Phase | None = None
+    exchange: str | None = None
+    lapse_at: int | None = None
+    effect_at: int | None = None
+    step: int | None = None
+    requested: int | None = None
+    subject: str | None = None
+    account: str | None = None
+    scopes: frozenset[str] = frozenset()
+    failure: str | None = None
+    closed_as: str | None = None
+    pairs: tuple[str, ...] = ()
+    v: int = 0
+
+    @property
+    def is_stopped(self) -> bool:
+        """On its way to revoked, or there."""
+        return self.state in STOPPED
+
+    def is_authorizing_at(self, generation: int) -> bool:
+        """Whether the attempt of *generation* is the current one."""
+        return self.state is ConnectionState.AUTHORIZING and self.generation == generation
+
+
+STOPPED: Final = frozenset({ConnectionState.REVOKING, ConnectionState.RECONCILING_REVOKE, ConnectionState.REVOKED})
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The fence that every change of an owner's connections checks."""
+
+    deleted_at: int | None = None
+    epoch: int = 0
+    stopped_at: int | None = None
+    v: int = 0
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """What is in flight, owed, to be acknowledged or still to be purged for one owner and client."""
+
+    in_flight: str | None = None
+    owed: frozenset[str] = frozenset()
+    acks: frozenset[str] = frozenset()
+    purges: frozenset[str] = frozenset()
+    v: int = 0
+
+
+class ExchangeOutcome(StrEnum):
+    """Of one attempt to turn a code into a grant."""
+
+    OPEN = "open"
+    HELD = "held"
+    INSTALLED = "installed"
+    CLEANUP = "cleanup"
+    UNCONFIRMED = "unconfirmed"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """An exchange as it is stored."""
+
+    ref: ConnectionRef
+    id: str
+    kind: str
+    client: str
+    generation: int
+    started: int
+    ends: int
+    outcome: ExchangeOutcome
+    rid: str
+    hold_ends: int | None = None
+    fp: str | None = None
+    use: bytes | None = None
+    access_until: int | None = None
+    refresh_until: int | None = None
+    subject: str | None = None
+    account: str | None = None
+    scopes: frozenset[str] = frozenset()
+    wrong: int = 0
+    reason: str | None = None
+    acknowledged: int | None = None
+    v: int = 0
+
+    @property
+    def in_barrier(self) -> str:
+        """How the barrier names it while it is in flight."""
+        return f"{self.ref.connection}#{self.id}"
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """What a connect link stands for."""
+
+    ref: ConnectionRef
+    generation: int
+    client: str
+    visits: int
+    expires: int
+    return_to: str | None = None
+    v: int = 0
+
+
+@dataclass(frozen=True)
+class Authorization:
+    """One visit of a connect link: the state that the provider will bring back."""
+
+    ref: ConnectionRef
+    generation: int
+    client: str
+    binding: str
+    expires: int
+    sealed: bytes | None = None
+    return_to: str | None = None
+    consumed_at: int | None = None
+    discarded_at: int | None = None
+    exchange: str | None = None
+    v: int = 0
+
+
+@dataclass(frozen=True)
+class Idempotency:
+    """The record that gives a repeated call its first answer."""
+
+    tenant: str
+    key_digest: str
+    request: str
+    answer: dict[str, str | int]
+    expires: int
+
+
+@dataclass(frozen=True)
+class Start:
+    """What was seen before a start, and what shall be."""
+
+    owner: Owner | None
+    before: Connection | None
+    after: Connection
+    ticket: Ticket
+    ticket_digest: str
+    now: int
+    idempotency: Idempotency | None = None
+    superseded: Exchange | None = None
+    superseded_connection: Connection | None = None
+
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+def may_start(connection: Connection | None, *, again: bool) -> bool:
+    """
+    Whether a start (*again*: a reconnect) begins a new generation; False: the existing connection is the answer (C-9).
+
+    A connection that waits in phase link may be started anew; one whose exchange is open blocks through the barrier,
+    not here. Raises the refusal that belongs to the state.
+    """
+    if connection is None or connection.state in (
+        ConnectionState.NEEDS_RECONNECT,
+        ConnectionState.FAILED,
+        ConnectionState.AUTHORIZING,
+    ):
+        return True
+    if connection.state is ConnectionState.REVOKED:
+        return again
+    if connection.state is ConnectionState.RECONCILING_LINK:
+        raise ConnectionReconcilingError(connection_id=connection.ref.connection)
+    raise StateConflictError(connection_id=connection.ref.connection, state=connection.state)
+
+
+def started(
+    connection: Connection | None, ref: ConnectionRef, provider: str, client: str, ticket_expires: int
+) -> Connection:
+    """
+    The connection once a start has happened: authorizing in phase link, one generation on. Its account stays pinned
+    (S-21).
+    """
+    before = connection or Connection(ref, provider, client, ConnectionState.FAILED, 0)
+    return replace(
+        before,
+        provider=provider,
+        client=client,
+        state=ConnectionState.AUTHORIZING,
+        phase=Phase.LINK,
+        generation=before.generation + 1,
+        lapse_at=ticket_expires + AUTHORIZATION_MS + GUARD_MS,
+        exchange=None,
+        effect_at=None,
+        step=None,
+        requested=None,
+        failure=None,
+        closed_as=None,
+        pairs=(),
+    )
+
+
+# --- link and callback -----------------------------------------------------------------------------------------------
+
+
+def refusal_of_link(connection: Connection | None, generation: int) -> QuitclaimError | None:
+    """Why a link or callback of *generation* no longer serves this connection; None if it does (phase link)."""
+    if connection is None or connection.generation != generation:
+        return StateSupersededError()
+    if connection.state is ConnectionState.AUTHORIZING and connection.phase is Phase.LINK:
+        return None
+    if connection.state in STOPPED or connection.state is ConnectionState.NEEDS_RECONNECT:
+        return StateSupersededError()
+    return StateReplayedError()
+
+
+def may_visit(ticket: Ticket, now: int) -> bool:
+    """Whether the link may be opened once more."""
+    return ticket.expires > now and ticket.visits < LINK_VISITS
+
+
+PASSING_ERRORS: Final = frozenset({"server_error", "temporarily_unavailable", "interaction_required", "login_required"})
+"""
+Errors of an authorization response (RFC 6749 section 4.1.2.1, OIDC core 3.1.2.6) after which the link may be opened
+again.
+"""
+
+
+# --- exchange --------------------------------------------------------------------------------------------------------
+
+
+def exchange_ends(started_at: int) -> int:
+    """When the window of an exchange ends."""
+    return started_at + WINDOW_MS
+
+
+def hold_ends(exchange: Exchange, now: int, *, owner_confirms: bool) -> int:
+    """When a hold made at *now* ends: the window's end, or ten minutes for the owner to confirm (DESIGN 16)."""
+    return now + CONFIRM_MS if owner_confirms else exchange.ends
+
+
+def is_last_wrong_code(exchange: Exchange) -> bool:
+    """Whether one more wrong code ends the exchange."""
+    return exchange.wrong >= WRONG_CODES - 1
+
+
+def is_awaiting_confirmation(connection: Connection, exchange: Exchange | None, now: int) -> bool:
+    """Derived, never stored (TRANSACTIONS 7.16)."""
+    return (
+        connection.state is ConnectionState.AUTHORIZING
+        and exchange is not None
+        and exchange.outcome is ExchangeOutcome.HELD
+        and exchange.use is not None
+        and (exchange.hold_ends or 0) > now
+    )
+
+
+# --- the barrier -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Blocker:
+    """One thing that stands before a new attempt, for the owner to see and act on (D-9)."""
+
+    id: str
+    level: str  # in_progress, pending, permission_removal_required, purging, missing
+    connection: str | None = None
+    ends_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A barrier together with what its ids stand for. `still_owed` is what a begin keeps in it."""
+
+    barrier: Barrier | None
+    revocations: dict[str, Revocation | None]
+    exchanges: dict[str, Exchange | None]
+    in_flight: Exchange | None = None
+
+    @property
+    def still_owed(self) -> frozenset[str]:
+        """
+        Ids of revocations that are open or parked; settled and finished ones are dropped by the next begin (custody
+        rule 9).
+        """
+        return frozenset(
+            rid for rid, item in self.revocations.items() if item is None or not item.is_over or item.finished is None
+        )
+
+    @property
+    def open_ids(self) -> int:
+        """How many obligations stand, parked ones not counted."""
+        parked = sum(item is not None and item.state is RevocationState.PARKED for item in self.revocations.values())
+        return len(self.still_owed) + len(self.exchanges) - parked
+
+    @property
+    def unfinished(self) -> tuple[Revocation, ...]:
+        """Settled, but their finishing step has not run."""
+        return tuple(
+            item
+            for item in self.revocations.values()
+            if item is not None and item.state.is_terminal and item.finished is None
+        )
+
+    def blockers(self) -> tuple[Blocker, ...]:
+        """What refuses a begin, the exchange in flight apart. A missing id is a corruption and blocks (DESIGN 6)."""
+        found: list[Blocker] = []
+        for rid, item in sorted(self.revocations.items()):
+            if item is None:
+                found.append(Blocker(rid, "missing"))
+            elif item.state is RevocationState.PENDING:
+                found.append(Blocker(rid, "pending", item.ref.connection, item.deadline))
+            elif item.state.is_notice and item.acknowledged is None:
+                found.append(Blocker(rid, "permission_removal_required", item.ref.connection))
+        for name, exchange in sorted(self.exchanges.items()):
+            if exchange is None:
+                found.append(Blocker(name, "missing"))
+            elif exchange.outcome is ExchangeOutcome.UNCONFIRMED and exchange.acknowledged is None:
+                found.append(Blocker(name, "permission_removal_required", exchange.ref.connection))
+        for purge in sorted(self.barrier.purges if self.barrier else ()):
+            found.append(Blocker(purge, "purging", purge.split("#")[0]))
+        if self.open_ids >= BLOCKERS:
+            found.append(Blocker("*", "too_many"))
+        return tuple(found)
+
+
+# --- stop ------------------------------------------------------------------------------------------------------------
+
+
+def refusal_of_token(connection: Connection) -> QuitclaimError | None:
+    """Why no token is handed out in this state; None in ready."""
+    name = connection.ref.connection
+    match connection.state:
+        case ConnectionState.READY:
+            return None
+        case ConnectionState.NEEDS_RECONNECT | ConnectionState.FAILED:
+            return NeedsReconnectError(connection_id=name)
+        case ConnectionState.RECONCILING_LINK:
+            return ConnectionReconcilingError(connection_id=name)
+        case _:
+            return StateConflictError(connection_id=name, state=connection.state)
+
+
+def may_stop(connection: Connection, generation: int) -> bool:
+    """
+    Whether a disconnect at *generation* has something to do; False: it is stopped already, and that is the answer.
+
+    A stop of the generation before, repeated, is the same stop. Raises `GenerationMovedError` for any other generation.
+    """
+    if connection.is_stopped and generation in (connection.generation, connection.generation - 1):
+        return False
+    if connection.generation != generation:
+        raise GenerationMovedError(connection_id=connection.ref.connection, generation=connection.generation)
+    return True
+
+
+def stopped(connection: Connection, now: int, effect_ms: int) -> Connection:
+    """The connection once it is stopped: revoking, one generation on."""
+    return replace(
+        connection,
+        state=ConnectionState.REVOKING,
+        generation=connection.generation + 1,
+        effect_at=now + effect_ms,
+        phase=None,
+        lapse_at=None,
+        exchange=None,
+        requested=None,
+        step=None,
+        pairs=(),
+    )
+
+
+def lost(connection: Connection, reason: str) -> Connection:
+    """
+    The connection once the provider ended its grant: needs_reconnect, one generation on; its data is kept (DESIGN 18).
+    """
+    return replace(
+        connection,
+        state=ConnectionState.NEEDS_RECONNECT,
+        generation=connection.generation + 1,
+        failure=reason,
+        phase=None,
+        lapse_at=None,
+        exchange=None,
+        pairs=(),
+    )
+
+
+def failed(connection: Connection, reason: str) -> Connection:
+    """The connection once its attempt has ended without a grant."""
+    return replace(connection, state=ConnectionState.FAILED, failure=reason, phase=None, lapse_at=None, exchange=None)
+
+
+def ready(connection: Connection, exchange: Exchange, pairs: tuple[str, ...]) -> Connection:
+    """The connection once the exchange's grant is installed. The account is pinned by what the exchange learned."""
+    return replace(
+        connection,
+        state=ConnectionState.READY,
+        subject=exchange.subject or connection.subject,
+        account=exchange.account,
+        scopes=exchange.scopes,
+        failure=None,
+        phase=None,
+        lapse_at=None,
+        pairs=pairs,
+    )

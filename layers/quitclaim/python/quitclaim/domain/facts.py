@@ -1,0 +1,52 @@
+"""
+What the catalogue says of a provider, as far as a rule depends on it. `unknown` is a value of its own and never reads
+as no.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from quitclaim.domain.revocations import NO_REVOCATION, Reach
+
+
+class OldToken(StrEnum):
+    """What becomes of a refresh token when its successor is issued."""
+
+    IMMEDIATE = "immediate"
+    GRACE = "grace"
+    STAYS_VALID = "stays_valid"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class ProviderFacts:
+    """The facts of one provider."""
+
+    revocable: bool
+    takes: Literal["refresh", "access", "either"]
+    reach: Reach
+    refreshable: bool
+    rotates: Literal["yes", "no", "sometimes", "unknown"]
+    old_token: OldToken
+    has_identity: bool
+    access_ttl_ms: int | None
+    manual_page: str | None
+
+    def may_take(self, kind: str) -> bool:
+        """Whether the provider's revocation takes a token of that kind (`refresh_token`, `access_token`)."""
+        return self.takes == "either" or kind == f"{self.takes}_token"
+
+    def taken(self, kind: str) -> str:
+        """*kind* if a revocation of it can be sent at all, else `NO_REVOCATION`."""
+        return kind if self.revocable and self.may_take(kind) else NO_REVOCATION
+
+    @property
+    def may_rotate(self) -> bool:
+        """Whether a refresh may end the old token. Unknown counts as yes."""
+        return self.rotates != "no" and self.old_token is not OldToken.STAYS_VALID
+
+    @property
+    def old_token_survives(self) -> bool:
+        """Whether a rotated token's predecessor stays alive (custody rule 6)."""
+        return self.rotates != "no" and self.old_token in (OldToken.STAYS_VALID, OldToken.GRACE)

@@ -1,0 +1,63 @@
+"""
+Every constant of the custody protocol, in milliseconds unless the name says otherwise.
+
+The inequalities between them are what makes the protocol safe; each is a test (`tests/domain/test_limits.py`, and
+against the template's time-outs `tests/infra`). Nothing else in the code holds a duration of the protocol.
+"""
+
+from typing import Final
+
+SECOND: Final = 1_000
+MINUTE: Final = 60 * SECOND
+
+WINDOW_MS: Final = 60 * SECOND  # an exchange's answer is awaited this long
+CONFIRM_MS: Final = 600 * SECOND  # a held grant waits this long for its owner
+REFRESH_LEASE_MS: Final = 30 * SECOND
+CLAIM_LEASE_MS: Final = 30 * SECOND  # of a revocation, capped at its deadline
+GUARD_MS: Final = 5 * SECOND  # what whoever takes a right over waits beyond its end
+DEADLINE_MS: Final = 86_340 * SECOND  # 23 h 59 min
+LADDER_MS: Final = tuple(step * MINUTE for step in (1, 2, 4, 8, 15))  # the last step repeats
+
+EXCHANGE_CALL_MS: Final = 12 * SECOND
+IDENTITY_CALL_MS: Final = 5 * SECOND
+HOOK_CALL_MS: Final = 4 * SECOND
+REFRESH_CALL_MS: Final = 15 * SECOND
+REFRESH_CALL_MIN_MS: Final = 3 * SECOND
+REVOKE_CALL_MS: Final = 15 * SECOND
+REVOKE_CALL_MIN_MS: Final = 3 * SECOND
+SAVE_MS: Final = 4 * SECOND  # kept free for the write after a provider's answer
+LOSER_WAIT_MS: Final = 5 * SECOND
+CALLBACK_BUDGET_MS: Final = 25 * SECOND
+
+EFFECT_MS: Final = 60 * SECOND
+AUTHORIZATION_MS: Final = 900 * SECOND
+COOKIE_MS: Final = 900 * SECOND
+TICKET_MS: Final = 900 * SECOND
+TICKET_MIN_MS: Final = 60 * SECOND
+TICKET_MAX_MS: Final = 24 * 60 * MINUTE
+LINK_VISITS: Final = 20
+WRONG_CODES: Final = 5
+TRACE_MS: Final = 300 * SECOND
+COMPACT_MS: Final = 86_400 * SECOND
+SWEEP_MS: Final = 60 * SECOND
+TTL_AFTER_MS: Final = 24 * 60 * MINUTE  # a `ttl` is a broom: never before the expiry plus this
+RECEIPT_TTL_MS: Final = 400 * 24 * 60 * MINUTE
+EVENT_TTL_MS: Final = 7 * 24 * 60 * MINUTE
+IDEMPOTENCY_TTL_MS: Final = 24 * 60 * MINUTE
+
+HARD_MARGIN_MS: Final = 30 * SECOND  # an access token with less left is never handed out
+SOFT_MARGIN_MS: Final = 300 * SECOND  # with less left it is refreshed, losers still get it
+SAVED_RECENTLY_MS: Final = 10 * SECOND  # a hand-out this soon after a save reads the owner once more
+
+BLOCKERS: Final = 32  # open ids of one barrier that refuse a begin; a stop is never refused
+ATTEMPTS: Final = 2  # refresh attempts that one pair may have open
+PAIRS: Final = 2
+BATCH: Final = 25  # claims or settles in one call
+POISON_CLAIMS: Final = 5  # claims without a settle beyond the counted attempts
+TOKEN_MAX_CHARS: Final = 16_384
+SHARDS: Final = 4  # of each due kind; attention has as many
+
+
+def ladder_step_ms(attempts: int) -> int:
+    """The wait after the *attempts*-th failed attempt (1, 2, 4, 8, 15, 15 … minutes); *attempts* counts from 1."""
+    return LADDER_MS[min(attempts, len(LADDER_MS)) - 1]

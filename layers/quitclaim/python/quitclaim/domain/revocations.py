@@ -1,0 +1,253 @@
+"""
+Revocations: a queued token, its history and its end.
+
+A revocation's material never changes, and nothing but its deadline or its own confirmed answer erases it (D-5).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import (
+    CLAIM_LEASE_MS,
+    DEADLINE_MS,
+    GUARD_MS,
+    POISON_CLAIMS,
+    REVOKE_CALL_MIN_MS,
+    REVOKE_CALL_MS,
+    ladder_step_ms,
+)
+from quitclaim.domain.outcomes import RevokeAnswer, RevokeOutcome
+from quitclaim.domain.secret import Secret
+
+
+class Reach(StrEnum):
+    """How far one revocation call reaches (SHAPES, `kills`)."""
+
+    TOKEN = "token"  # noqa: S105 - a reach, not a secret
+    FAMILY = "family"
+    AUTHORIZATION = "authorization"
+    ACCOUNT = "account"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_account_wide(self) -> bool:
+        """Whether it may end other grants of the account. Unknown counts as yes here (custody rule 6)."""
+        return self in (Reach.AUTHORIZATION, Reach.ACCOUNT, Reach.UNKNOWN)
+
+    @property
+    def ends_old_tokens(self) -> bool:
+        """Whether it ends a token's surviving predecessors as well. Unknown counts as no here (custody rule 6)."""
+        return self in (Reach.FAMILY, Reach.AUTHORIZATION, Reach.ACCOUNT)
+
+
+class RevocationState(StrEnum):
+    """Only `pending` and `parked` carry material."""
+
+    PENDING = "pending"
+    PARKED = "parked"
+    CONFIRMED = "confirmed"
+    UNCONFIRMED = "unconfirmed"  # revoked, but a successor was lost
+    EXPIRED = "expired"
+    UNREADABLE = "unreadable"
+    UNSUPPORTED = "unsupported"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Never goes back."""
+        return self not in (RevocationState.PENDING, RevocationState.PARKED)
+
+    @property
+    def is_notice(self) -> bool:
+        """The owner must remove the access at the provider and acknowledge it."""
+        return self.is_terminal and self is not RevocationState.CONFIRMED
+
+
+@dataclass(frozen=True)
+class Material:
+    """The strongest thing that the provider's revocation takes, of one token pair."""
+
+    kind: str  # refresh_token, access_token
+    pair: str
+    token: Secret
+
+
+NO_REVOCATION: Final = "none"
+"""`takes` of a grant whose provider has no revocation call, or nothing that it takes."""
+
+
+def family_of(exchange: str, pair: str) -> str:
+    """The family of a token pair: the exchange that made it, and the pair."""
+    return f"{exchange}#{pair}"
+
+
+def material_of(takes: str, pair: str, access_token: Secret, refresh_token: Secret | None) -> Material:
+    """
+    The strongest thing of a pair that the provider's revocation takes (DESIGN 9): the refresh token where it may, else
+    the access token.
+
+    Where it takes neither, something is queued all the same: the token must end in a notice, not be forgotten.
+    """
+    if refresh_token is not None and takes in ("refresh", "either"):
+        return Material("refresh_token", pair, refresh_token)
+    return Material("access_token", pair, access_token)
+
+
+@dataclass(frozen=True)
+class SealedMaterial:
+    """The same, sealed revoke-only."""
+
+    sealed: bytes
+    kind: str
+    pair: str
+    tv: int
+
+
+@dataclass(frozen=True)
+class Revocation:
+    """A queue item as it is stored (TRANSACTIONS section 2)."""
+
+    rid: str
+    state: RevocationState
+    ref: ConnectionRef
+    generation: int
+    client: str
+    provider: str
+    takes: str
+    reach: Reach
+    queued: int
+    fp: frozenset[str] = frozenset()
+    family: frozenset[str] = frozenset()
+    material: tuple[SealedMaterial, ...] = ()
+    account: str | None = None
+    identity: bytes | None = None
+    exchange: str | None = None
+    tv: int | None = None
+    saved_by: frozenset[str] = frozenset()
+    listed: bool | None = None
+    deadline: int | None = None
+    next: int | None = None
+    attempts: int = 0
+    claims: int = 0
+    lease: str | None = None
+    lease_until: int | None = None
+    expected: frozenset[str] = frozenset()
+    expected_until: int | None = None
+    lost: bool | None = None
+    quarantined: int | None = None
+    settled_at: int | None = None
+    settled_by: str | None = None
+    acknowledged: int | None = None
+    finished: int | None = None
+    v: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Settled for good and, where it is a notice, acknowledged."""
+        return self.state is RevocationState.CONFIRMED or (self.state.is_notice and self.acknowledged is not None)
+
+
+@dataclass(frozen=True)
+class Claimed:
+    """A revocation and the lease under which this worker may send it."""
+
+    revocation: Revocation
+    lease: str
+    until: int
+
+
+class Step(StrEnum):
+    """What the worker does next with a due item; the condition of the write that it takes is the truth."""
+
+    LEAVE = "leave"
+    FORGET = "forget"  # its successor never came: say so, then go on
+    EXPIRE = "expire"
+    CLAIM = "claim"
+
+
+def next_step(revocation: Revocation, now: int) -> Step:
+    """What a due item is ready for at *now*. Whoever takes a right over waits a guard longer than its end."""
+    if revocation.state is not RevocationState.PENDING or revocation.deadline is None or revocation.next is None:
+        return Step.LEAVE
+    if revocation.deadline + GUARD_MS <= now:
+        return Step.EXPIRE
+    if revocation.deadline <= now or revocation.next > now:
+        return Step.LEAVE
+    if revocation.lease_until is not None and revocation.lease_until + GUARD_MS > now:
+        return Step.LEAVE
+    if revocation.expected and revocation.expected_until is not None and revocation.expected_until + GUARD_MS <= now:
+        return Step.FORGET
+    return Step.CLAIM
+
+
+def claim_end(now: int, deadline: int) -> int:
+    """When a claim made at *now* ends."""
+    return min(now + CLAIM_LEASE_MS, deadline)
+
+
+def deadline_of(queued: int) -> int:
+    """23 h 59 min after the token was queued."""
+    return queued + DEADLINE_MS
+
+
+def call_limit_ms(now: int, lease_until: int) -> int | None:
+    """
+    The revoke call's whole budget inside its lease; None when it no longer fits and the item is given back, not sent.
+    """
+    limit = min(REVOKE_CALL_MS, lease_until - now)
+    return limit if limit >= REVOKE_CALL_MIN_MS else None
+
+
+def is_poison(revocation: Revocation) -> bool:
+    """It keeps killing its worker: more claims than counted attempts explain."""
+    return revocation.claims - revocation.attempts > POISON_CLAIMS
+
+
+def retry_at(now: int, attempts: int, deadline: int, retry_after_ms: int | None = None) -> int:
+    """
+    When the item is tried again after its *attempts*-th failure; a provider's Retry-After counts where it is longer.
+    Never after the deadline.
+    """
+    return min(now + max(ladder_step_ms(attempts), retry_after_ms or 0), deadline)
+
+
+class Settlement(StrEnum):
+    """How a claimed revocation is settled; one store write each."""
+
+    CONFIRMED = "confirmed"
+    UNCONFIRMED = "unconfirmed"
+    DEFERRED = "deferred"
+    HELD_UNTIL_LEASE_END = "held until lease end"
+
+
+def settlement(revocation: Revocation, answer: RevokeAnswer) -> Settlement:
+    """
+    What the provider's answer means for the item.
+
+    Confirmed speaks for the item's own token only, and not at all while a successor may be alive (custody rules 3, 4).
+    An open successor defers it; a lost one leaves a notice. For reach account an unknown outcome keeps the claim until
+    its lease ends (custody rule 12).
+    """
+    if answer.outcome in (RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE):
+        if revocation.lost:
+            return Settlement.UNCONFIRMED
+        return Settlement.DEFERRED if revocation.expected else Settlement.CONFIRMED
+    if answer.outcome is RevokeOutcome.UNKNOWN and revocation.reach is Reach.ACCOUNT:
+        return Settlement.HELD_UNTIL_LEASE_END
+    return Settlement.DEFERRED
+
+
+ORDER: Final = (
+    RevokeOutcome.CONFIRMED,
+    RevokeOutcome.ALREADY_GONE,
+    RevokeOutcome.DEFERRED,
+    RevokeOutcome.PERMANENT_ERROR,
+    RevokeOutcome.UNKNOWN,
+)
+
+
+def weakest(answers: Sequence[RevokeAnswer]) -> RevokeAnswer:
+    """The answer that speaks for all tokens of one revocation: it is confirmed when every one is (TRANSACTIONS 7.7)."""
+    return max(answers, key=lambda answer: ORDER.index(answer.outcome))

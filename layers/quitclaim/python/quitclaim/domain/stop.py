@@ -1,0 +1,146 @@
+"""A stop: why, what it leaves to be done, and what the owner is told until it is done."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+from quitclaim.domain.accounts import Account
+from quitclaim.domain.connect import Connection, Exchange, ExchangeOutcome, Idempotency
+from quitclaim.domain.events import Event
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.tokens import Grant
+
+
+class StopReason(StrEnum):
+    """F-3, and what ended a refresh."""
+
+    DISCONNECT = "disconnect"
+    ACCOUNT_DELETED = "account_deleted"
+    GRANT_REJECTED = "grant_rejected"
+    INSUFFICIENT_SCOPE = "insufficient_scope"
+    REFRESH_UNCONFIRMED = "refresh_unconfirmed"
+
+
+@dataclass(frozen=True)
+class StopIntent:
+    """A stop on record, with its purge (TRANSACTIONS 7.8)."""
+
+    ref: ConnectionRef
+    generation: int
+    reason: str
+    token: str
+    client: str
+    purge: str
+    next: int
+    rids: frozenset[str] = frozenset()
+    purge_step: int = 0
+    comp_derived: bool | None = None
+    comp_open: int = 0
+    tries: int = 0
+    provider: str | None = None
+    closed: int | None = None
+    v: int = 0
+
+    @property
+    def in_barrier(self) -> str:
+        """How the barrier names its purge."""
+        return f"{self.ref.connection}#{self.generation}"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What was seen, and what shall be."""
+
+    before: Connection
+    after: Connection
+    grants: tuple[Grant, ...]
+    revocation: Revocation | None
+    intent: StopIntent
+    account: Account | None
+    held: Exchange | None
+    event: Event
+    now: int
+    blocks_purge: bool
+    by_exact_token: bool = False
+    idempotency: Idempotency | None = None
+
+
+class Level(IntEnum):
+    """How pressing a notice is (F-35, U-20); the larger wins."""
+
+    NOT_NEEDED = 0
+    CONFIRMED = 1
+    ACKNOWLEDGED = 2
+    PENDING = 3
+    PERMISSION_REMOVAL_REQUIRED = 4
+
+    @property
+    def label(self) -> str:
+        """As the API spells it."""
+        return self.name.lower()
+
+
+def level_of_revocation(revocation: Revocation | None) -> Level:
+    """
+    F-36; a missing item counts as removal required (DESIGN 6). A parked one is in nobody's way: its token is still in
+    use by another grant.
+    """
+    if revocation is None:
+        return Level.PERMISSION_REMOVAL_REQUIRED
+    if revocation.state is RevocationState.PENDING:
+        return Level.PENDING
+    if revocation.state is RevocationState.PARKED:
+        return Level.NOT_NEEDED
+    if revocation.state is RevocationState.CONFIRMED:
+        return Level.CONFIRMED
+    return Level.ACKNOWLEDGED if revocation.acknowledged is not None else Level.PERMISSION_REMOVAL_REQUIRED
+
+
+def level_of_exchange(exchange: Exchange, revocation: Revocation | None) -> Level:
+    """
+    F-37: in flight, installed or ended owes nothing; unconfirmed must be removed by hand; cleanup is as its revocation.
+    """
+    match exchange.outcome:
+        case ExchangeOutcome.CLEANUP:
+            return level_of_revocation(revocation)
+        case ExchangeOutcome.UNCONFIRMED:
+            return Level.ACKNOWLEDGED if exchange.acknowledged is not None else Level.PERMISSION_REMOVAL_REQUIRED
+        case _:
+            return Level.NOT_NEEDED
+
+
+class Close(StrEnum):
+    """How a stop may close, or why not yet; the weakest outcome of its revocations decides."""
+
+    NOT_YET = "not yet"
+    CONFIRMED = "confirmed"
+    NOT_NEEDED = "not_needed"
+    RELEASED = "released"
+    ATTESTED = "attested"
+
+
+def close_of(intent: StopIntent, resolved: Iterable[Revocation | None], exchanges: Iterable[Exchange | None]) -> Close:
+    """
+    Whether a stop is done: purge, compensations, and every revocation of the connection that is still listed (I-13).
+
+    *resolved*: the intent's revocations and those of the barrier that belong to the connection; *exchanges*: those in
+    the barrier, likewise. "Revoked" is said only where every one was confirmed by the provider.
+    """
+    if intent.closed is not None or intent.purge != "done" or not intent.comp_derived or intent.comp_open:
+        return Close.NOT_YET
+    if any(exchange is None or exchange.acknowledged is None for exchange in exchanges):
+        return Close.NOT_YET
+    weakest = Close.NOT_NEEDED
+    order = (Close.NOT_NEEDED, Close.CONFIRMED, Close.RELEASED, Close.ATTESTED)
+    for item in resolved:
+        if item is None:
+            return Close.NOT_YET
+        if item.state is RevocationState.PARKED:
+            outcome = Close.RELEASED
+        elif item.finished is None or not item.is_over:
+            return Close.NOT_YET
+        else:
+            outcome = Close.CONFIRMED if item.state is RevocationState.CONFIRMED else Close.ATTESTED
+        weakest = max(weakest, outcome, key=order.index)
+    return weakest

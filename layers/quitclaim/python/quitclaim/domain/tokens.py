@@ -1,0 +1,152 @@
+"""The live grant: when its access token may be handed out, when it is refreshed, and what a refresh's answer means."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Protocol
+
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import (
+    ATTEMPTS,
+    GUARD_MS,
+    HARD_MARGIN_MS,
+    REFRESH_CALL_MIN_MS,
+    REFRESH_CALL_MS,
+    SAVE_MS,
+    SAVED_RECENTLY_MS,
+    SOFT_MARGIN_MS,
+)
+from quitclaim.domain.revocations import Reach
+from quitclaim.domain.secret import Secret
+
+MAIN: Final = "main"
+"""The one pair of an ordinary grant. Slack has a second, `user`."""
+
+
+class RefreshFacts(Protocol):
+    """The facts of a provider on which the lapse of a refresh depends."""
+
+    @property
+    def may_rotate(self) -> bool:
+        """Whether a refresh may end the old token."""
+        ...
+
+    @property
+    def old_token_survives(self) -> bool:
+        """Whether a rotated token's predecessor stays alive."""
+        ...
+
+
+@dataclass(frozen=True)
+class TokenPair:
+    """The opened tokens of one pair."""
+
+    name: str
+    access_token: Secret
+    refresh_token: Secret | None
+    token_type: str
+
+
+@dataclass(frozen=True)
+class Grant:
+    """A pair of the live grant as it is stored."""
+
+    ref: ConnectionRef
+    pair: str
+    generation: int
+    tv: int
+    family: str
+    use: bytes
+    revoke: bytes
+    fp: str
+    rid: str
+    takes: str
+    reach: Reach
+    saved_at: int
+    access_until: int | None = None
+    refresh_until: int | None = None
+    account: str | None = None
+    keep_alive_at: int | None = None
+    suspect: int | None = None
+    lease: str | None = None
+    lease_until: int | None = None
+    attempts: frozenset[str] = frozenset()
+    saved_by: str | None = None
+    retry_at: int | None = None
+    stray: bool | None = None
+    v: int = 0
+
+    def left_ms(self, now: int) -> int | None:
+        """How long the access token still lives; None if it does not expire."""
+        return None if self.access_until is None else self.access_until - now
+
+
+class Freshness(StrEnum):
+    """Of a stored access token."""
+
+    FRESH = "fresh"
+    SOFT = "soft"  # whoever gets the lease refreshes it, the others still get it
+    STALE = "stale"
+
+
+def freshness(grant: Grant, now: int, min_ttl_ms: int) -> Freshness:
+    """
+    Whether the stored access token serves a caller who wants it to live at least *min_ttl_ms*.
+
+    A suspect version (a 401 seen by the app) is stale, whatever its clock says.
+    """
+    left = grant.left_ms(now)
+    if grant.suspect == grant.tv:
+        return Freshness.STALE
+    if left is None:
+        return Freshness.FRESH
+    hard = max(HARD_MARGIN_MS, min_ttl_ms)
+    if left <= hard:
+        return Freshness.STALE
+    return Freshness.SOFT if left <= max(SOFT_MARGIN_MS, hard) else Freshness.FRESH
+
+
+def is_saved_recently(grant: Grant, now: int) -> bool:
+    """Whether a hand-out must read the owner once more after the grant (TRANSACTIONS 7.2)."""
+    return now - grant.saved_at < SAVED_RECENTLY_MS
+
+
+def may_lease(grant: Grant, now: int) -> bool:
+    """
+    Whether a refresh may be recorded now: nobody's lease is live (a guard included), and fewer than two attempts are
+    open.
+    """
+    return (grant.lease_until is None or grant.lease_until + GUARD_MS <= now) and len(grant.attempts) < ATTEMPTS
+
+
+def call_limit_ms(now: int, lease_until: int, remaining_ms: int) -> int | None:
+    """
+    The refresh call's whole budget: inside the lease and the invocation, with time left to save. None: do not send.
+    """
+    limit = min(REFRESH_CALL_MS, lease_until - GUARD_MS - now, remaining_ms - SAVE_MS)
+    return limit if limit >= REFRESH_CALL_MIN_MS else None
+
+
+def has_time_for_refresh(remaining_ms: int) -> bool:
+    """Whether a refresh may begin at all in what is left of this invocation."""
+    return remaining_ms >= REFRESH_CALL_MIN_MS + SAVE_MS
+
+
+class LapseOfAttempt(StrEnum):
+    """What follows when a refresh's lease ended and no answer was seen (custody rules 3, 6)."""
+
+    WAIT = "wait"
+    KEEP = "keep"  # the old token is as good as before
+    KEEP_STRAY = "keep, stray"  # so it is, but a successor may be alive that no revocation reaches
+    REPLAY = "replay"  # send once more: the provider may answer with the successor
+    GIVE_UP = "give up"  # twice unseen: the grant is lost, a successor may be alive
+
+
+def lapse_of_attempt(grant: Grant, facts: RefreshFacts, now: int) -> LapseOfAttempt:
+    """Decide for a grant whose refresh attempts are still recorded at *now*."""
+    if not grant.attempts or grant.lease_until is None or grant.lease_until + GUARD_MS > now:
+        return LapseOfAttempt.WAIT
+    if not facts.may_rotate:
+        return LapseOfAttempt.KEEP
+    if facts.old_token_survives:
+        return LapseOfAttempt.KEEP if grant.reach.ends_old_tokens else LapseOfAttempt.KEEP_STRAY
+    return LapseOfAttempt.REPLAY if len(grant.attempts) < ATTEMPTS else LapseOfAttempt.GIVE_UP

@@ -1,0 +1,913 @@
+"""
+Connecting: start, link, callback, confirmation. Read it top to bottom: it is the order in which a user goes through it.
+
+What a crash leaves behind is said at each step; the numbers are the transactions.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from quitclaim.domain.connect import (
+    PASSING_ERRORS,
+    Authorization,
+    Barrier,
+    Connection,
+    ConnectionState,
+    Exchange,
+    ExchangeOutcome,
+    Idempotency,
+    Owner,
+    Phase,
+    Resolved,
+    Start,
+    Ticket,
+    exchange_ends,
+    hold_ends,
+    is_last_wrong_code,
+    may_start,
+    may_visit,
+    ready,
+    refusal_of_link,
+    started,
+)
+from quitclaim.domain.errors import (
+    BindingMismatchError,
+    CallbackRejectedError,
+    ClientConfigError,
+    CodeMissingError,
+    ConnectBlockedError,
+    ConnectionNotFoundError,
+    ExchangeUnconfirmedError,
+    GenerationMovedError,
+    GrantNotInstalledError,
+    IdempotencyMismatchError,
+    IssuerMismatchError,
+    MovedError,
+    OwnerDeletedError,
+    OwnerPurgingError,
+    ProviderBusyError,
+    ProviderMismatchError,
+    ProviderRefusedError,
+    QuitclaimError,
+    RemovalRequiredError,
+    SealBrokenError,
+    StateConflictError,
+    StateInvalidError,
+    StateMissingError,
+    StateReplayedError,
+    TimeIsUpError,
+    WrongCodeError,
+)
+from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.ids import ConnectionRef, digest
+from quitclaim.domain.limits import (
+    AUTHORIZATION_MS,
+    EXCHANGE_CALL_MS,
+    GUARD_MS,
+    IDEMPOTENCY_TTL_MS,
+    IDENTITY_CALL_MS,
+    SAVE_MS,
+    TICKET_MS,
+)
+from quitclaim.domain.outcomes import IdentityOutcome, Outcome, TokenAnswer, TokenGrant
+from quitclaim.domain.revocations import (
+    Material,
+    Revocation,
+    RevocationState,
+    SealedMaterial,
+    deadline_of,
+    family_of,
+    material_of,
+)
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.tokens import MAIN, Grant, TokenPair
+from quitclaim.flows.revocations import finish_settled
+from quitclaim.ports import Client, Clients, Clock, Deadline, Ids, Kick, Vault
+
+if TYPE_CHECKING:
+    from quitclaim.store.connect import ConnectStore
+    from quitclaim.store.reads import Reads
+    from quitclaim.store.revocations import RevocationStore
+
+TRIES: Final = 5
+"""How often a decision is made again after someone was faster."""
+
+
+@dataclass(frozen=True)
+class Connecting:
+    """What connecting needs of the world."""
+
+    reads: "Reads"
+    store: "ConnectStore"
+    revocations: "RevocationStore"
+    clients: Clients
+    vault: Vault
+    clock: Clock
+    ids: Ids
+    kick: Kick
+
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """What the app asks for. *again*: a reconnect, which may also follow a revoked connection."""
+
+    ref: ConnectionRef
+    client: str
+    return_to: str | None
+    again: bool = False
+    idempotency_key: str | None = None
+
+    def digest(self) -> str:
+        """What makes two requests the same."""
+        return digest("\n".join((*self.key_parts(), self.client, self.return_to or "")))
+
+    def key_parts(self) -> tuple[str, ...]:
+        """The route, for the digest of the idempotency key."""
+        return ("reconnect" if self.again else "connect", self.ref.tenant, self.ref.owner, self.ref.connection)
+
+
+@dataclass(frozen=True)
+class Started:
+    """The connection, and the ticket of its connect link; no ticket where the existing connection is the answer."""
+
+    connection: Connection
+    ticket: Secret | None
+    expires_at: int | None
+
+
+def start(request: StartRequest, world: Connecting) -> Started:
+    """
+    Begin a generation of a connection and make its connect link.
+
+    1. One transaction: the connection is authorizing, the ticket exists, the idempotency key is taken, and a held
+       exchange of the same owner and client ends. Crash before it: nothing happened. After it: the link lapses at
+       `lapse_at` by itself.
+
+    Refused by the barrier before the user is sent away; the begin decides (TRANSACTIONS 7.18).
+    """
+    ref = request.ref
+    client = world.clients.named(request.client)
+    key = _idempotency_digest(request)
+    for _ in range(TRIES):
+        if key is not None and (answer := _first_answer(request, key, world)) is not None:
+            return answer
+        owner, before, barrier = world.reads.fence(ref, client.name)
+        if owner is not None and owner.deleted_at is not None:
+            raise OwnerDeletedError
+        if not may_start(before, again=request.again):
+            return Started(_found(before), None, None)
+        resolved = _clear_of_settled(ref, barrier, client.name, world)
+        now = world.clock.now()
+        _refuse_blocked(resolved, now)
+        expires = now + TICKET_MS
+        after = started(before, ref, client.provider, client.name, expires)
+        ticket = world.vault.ticket(ref, after.generation, now)
+        held = world.reads.held(resolved)
+        record = None
+        if key is not None:
+            told: dict[str, str | int] = {"generation": after.generation, "started_at": now, "expires_at": expires}
+            record = Idempotency(ref.tenant, key, request.digest(), told, now + IDEMPOTENCY_TTL_MS)
+        decision = Start(
+            owner=owner,
+            before=before,
+            after=after,
+            ticket=Ticket(ref, after.generation, client.name, 0, expires, request.return_to),
+            ticket_digest=digest(ticket.reveal()),
+            now=now,
+            idempotency=record,
+            superseded=held,
+            superseded_connection=world.reads.connection(held.ref) if held is not None and held.ref != ref else None,
+        )
+        try:
+            world.store.start(decision)
+        except MovedError:
+            continue
+        if held is not None:
+            world.kick.revoke_now([held.rid])
+        return Started(after, ticket, expires)
+    raise MovedError
+
+
+def _idempotency_digest(request: StartRequest) -> str | None:
+    if request.idempotency_key is None:
+        return None
+    return digest("\n".join((*request.key_parts(), request.idempotency_key)))
+
+
+def _first_answer(request: StartRequest, key: str, world: Connecting) -> Started | None:
+    found = world.reads.first_answer(request.ref.tenant, key)
+    if found is None:
+        return None
+    earlier, answer = found
+    if earlier != request.digest():
+        raise IdempotencyMismatchError
+    generation, expires = int(answer["generation"]), int(answer["expires_at"])
+    client = world.clients.named(request.client)
+    connection = started(None, request.ref, client.provider, client.name, expires)
+    ticket = world.vault.ticket(request.ref, generation, int(answer["started_at"]))
+    return Started(replace(connection, generation=generation), ticket, expires)
+
+
+def _found(connection: Connection | None) -> Connection:
+    if connection is None:
+        raise ConnectionNotFoundError
+    return connection
+
+
+def _clear_of_settled(ref: ConnectionRef, barrier: Barrier | None, client: str, world: Connecting) -> Resolved:
+    """What the barrier's ids stand for, once every settled one has had its finishing step."""
+    resolved = world.reads.resolved(ref.of_owner, barrier)
+    if resolved.unfinished:
+        for revocation in resolved.unfinished:
+            finish_settled(revocation, reads=world.reads, store=world.revocations, now=world.clock.now())
+        _, _, barrier = world.reads.fence(ref, client)
+        resolved = world.reads.resolved(ref.of_owner, barrier)
+    return resolved
+
+
+def _refuse_blocked(resolved: Resolved, now: int) -> None:
+    in_flight = resolved.in_flight
+    if in_flight is not None and in_flight.outcome is ExchangeOutcome.OPEN:
+        wait = max(in_flight.ends + GUARD_MS - now, 1_000)
+        raise ConnectBlockedError(
+            "An attempt is in flight.", retry_after_ms=wait, connection_id=in_flight.ref.connection
+        )
+    blockers = resolved.blockers()
+    if not blockers:
+        return
+    if all(blocker.level == "purging" for blocker in blockers):
+        raise OwnerPurgingError(retry_after_ms=60_000, blockers=[_told(blocker) for blocker in blockers])
+    raise ConnectBlockedError(blockers=[_told(blocker) for blocker in blockers])
+
+
+def _told(blocker: object) -> dict[str, object]:
+    return {name: value for name, value in vars(blocker).items() if value is not None and name != "id"}
+
+
+# --- link ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Visit:
+    """Where the browser goes, and the cookie that binds the callback to it."""
+
+    url: str
+    cookie: str
+    binding: Secret
+    cross_site_post: bool
+
+
+def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
+    """
+    Send a browser that opened the connect link to the provider, with a state, verifier and binding of its own.
+
+    1. One transaction: one visit more, one authorization. Crash after it: the authorization expires by itself.
+    """
+    now = world.clock.now()
+    found = world.reads.ticket(ticket.reveal())
+    if found is None or not may_visit(found, now):
+        raise StateInvalidError
+    owner, connection, _ = world.reads.fence(found.ref, found.client)
+    if owner is None or owner.deleted_at is not None:
+        raise OwnerDeletedError
+    refusal = refusal_of_link(connection, found.generation)
+    if refusal is not None:
+        raise refusal
+    client = world.clients.named(found.client)
+    state, verifier, binding = world.ids.new_secret(), world.ids.new_secret(), world.ids.new_secret()
+    state_digest = digest(state.reveal())
+    authorization = Authorization(
+        ref=found.ref,
+        generation=found.generation,
+        client=found.client,
+        binding=digest(binding.reveal()),
+        expires=now + AUTHORIZATION_MS,
+        sealed=world.vault.seal_authorization(state_digest, found.ref, found.generation, verifier, None),
+        return_to=found.return_to,
+    )
+    try:
+        world.store.visit(found, digest(ticket.reveal()), authorization, state_digest, now)
+    except MovedError as moved:
+        raise StateInvalidError from moved
+    url = client.authorize_url(
+        redirect_uri=redirect_uri(base_url, client), state=state, challenge=challenge_of(verifier), nonce=None
+    )
+    return Visit(url, cookie_name(state_digest), binding, cross_site_post=False)
+
+
+def redirect_uri(base_url: str, client: Client) -> str:
+    """One callback path per provider (S-4)."""
+    return f"{base_url}/callback/{client.provider}"
+
+
+def challenge_of(verifier: Secret) -> str:
+    """RFC 7636 section 4.2, S256."""
+    return base64.urlsafe_b64encode(hashlib.sha256(verifier.reveal().encode()).digest()).rstrip(b"=").decode()
+
+
+def cookie_name(state_digest: str) -> str:
+    """A cookie for each authorization, so that two links in one browser do not disturb each other (DESIGN 4)."""
+    return f"__Host-qc-{state_digest[:6]}"
+
+
+# --- callback --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Callback:
+    """What came back through the browser, read from the raw query or form; repeated parameters are refused before."""
+
+    provider: str
+    state: Secret | None
+    code: Secret | None
+    error: str | None
+    iss: tuple[str, ...]
+    cookies: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class CallbackOutcome:
+    """What the browser is told. *confirm_code* only while the grant waits for its owner."""
+
+    connection_id: str
+    provider: str
+    status: str
+    return_to: str | None
+    confirm_code: Secret | None = None
+
+
+class CallbackFailedError(Exception):
+    """A callback of a known, bound authorization failed with *cause*: the browser may be told at *return_to*."""
+
+    def __init__(self, cause: QuitclaimError, connection_id: str, return_to: str | None) -> None:
+        super().__init__(cause.code)
+        self.cause = cause
+        self.connection_id = connection_id
+        self.return_to = return_to
+
+
+def complete_callback(callback: Callback, base_url: str, deadline: Deadline, world: Connecting) -> CallbackOutcome:
+    """
+    Turn the provider's code into a held grant, and into the live one where no confirmation is asked for.
+
+    Everything that can be refused is refused before the state is consumed: nothing is lost, the link may be opened
+    again.
+
+    1. `begin`: the state is consumed and the exchange recorded; only then is the code sent, once. Crash or no answer:
+       it lapses as unconfirmed, and the owner must acknowledge before a new grant.
+    2. `hold`: the returned grant is sealed, revoke-only, in the queue (for use as well, where it waits for its owner).
+       Crash: once `hold_ends` is over, the sweep revokes it.
+    3. `record_identity`: whose grant it is. Crash: as after 2.
+    4. `install`, here or at the owner's confirmation: it is the live grant and leaves the queue. Refused or crash
+       before it: as after 2.
+    """
+    authorization, state_digest = _bound_authorization(callback, world)
+    try:
+        return _complete(callback, authorization, state_digest, base_url, deadline, world)
+    except QuitclaimError as cause:
+        raise CallbackFailedError(cause, authorization.ref.connection, authorization.return_to) from cause
+
+
+def _bound_authorization(callback: Callback, world: Connecting) -> tuple[Authorization, str]:
+    """The authorization that the state stands for, brought back by the browser that started it; nothing is consumed."""
+    if callback.state is None:
+        raise StateMissingError
+    state_digest = digest(callback.state.reveal())
+    authorization = world.reads.authorization(state_digest)
+    now = world.clock.now()
+    if authorization is None or authorization.discarded_at is not None or authorization.expires <= now:
+        raise StateInvalidError
+    client = world.clients.named(authorization.client)
+    if client.provider != callback.provider:
+        raise ProviderMismatchError
+    cookie = callback.cookies.get(cookie_name(state_digest), "")
+    if not hmac.compare_digest(digest(cookie), authorization.binding):
+        raise BindingMismatchError
+    if not client.is_issuer(callback.iss):
+        raise IssuerMismatchError
+    return authorization, state_digest
+
+
+def _complete(
+    callback: Callback,
+    authorization: Authorization,
+    state_digest: str,
+    base_url: str,
+    deadline: Deadline,
+    world: Connecting,
+) -> CallbackOutcome:
+    if authorization.consumed_at is not None:
+        return _outcome_again(authorization, world)
+    client = world.clients.named(authorization.client)
+    ref = authorization.ref
+    if callback.error or not callback.code:
+        _discard(callback, authorization, state_digest, world)
+    if deadline.remaining_ms() < EXCHANGE_CALL_MS + SAVE_MS:
+        raise TimeIsUpError
+    world.vault.ready("use", "revoke", "index", "confirm")
+    client.prepare()
+    verifier = _verifier(authorization, state_digest, world)
+    exchange = _begin(authorization, state_digest, client, world)
+    # Nothing between the record and the send but this check: the request leaves only while its record is open (custody
+    # rule 1).
+    limit = min(EXCHANGE_CALL_MS, deadline.remaining_ms() - SAVE_MS, exchange.ends - GUARD_MS - world.clock.now())
+    if limit <= 0 or callback.code is None:
+        _end(exchange, "not_sent", world, unconfirmed=False)
+        raise TimeIsUpError
+    answer = client.exchange(
+        code=callback.code, verifier=verifier, redirect_uri=redirect_uri(base_url, client), timeout_ms=limit
+    )
+    tokens = _returned(answer, exchange, client, world)
+    held, pairs, revocation = _hold(answer, tokens, exchange, client, world)
+    held = _identified(tokens, held, revocation, client, deadline, world)
+    if client.confirmation == "owner":
+        code = world.vault.confirm_code(held.id, held.started)
+        return CallbackOutcome(ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code)
+    use = world.vault.seal_for_use(ref, held.generation, 1, pairs)
+    install(replace(held, use=use), client, world)
+    return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
+
+
+def _outcome_again(authorization: Authorization, world: Connecting) -> CallbackOutcome:
+    """
+    The same browser brings the same callback again: the first delivery owns the outcome, and this shows it (M-30,
+    RB-49).
+    """
+    ref = authorization.ref
+    exchange = world.reads.exchange(ref, authorization.exchange or "")
+    client = world.clients.named(authorization.client)
+    if (
+        exchange is not None
+        and exchange.outcome is ExchangeOutcome.HELD
+        and (exchange.hold_ends or 0) > world.clock.now()
+    ):
+        code = world.vault.confirm_code(exchange.id, exchange.started) if exchange.use is not None else None
+        return CallbackOutcome(ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code)
+    if exchange is not None and exchange.outcome is ExchangeOutcome.INSTALLED:
+        return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
+    raise StateReplayedError(connection_id=ref.connection)
+
+
+def _discard(callback: Callback, authorization: Authorization, state_digest: str, world: Connecting) -> None:
+    """
+    The provider granted nothing: the state is spent without an exchange. A final answer fails the connection, a passing
+    one leaves the link.
+    """
+    refusal: QuitclaimError = CallbackRejectedError() if callback.error else CodeMissingError()
+    connection = world.reads.connection(authorization.ref)
+    is_current = (
+        connection is not None
+        and connection.is_authorizing_at(authorization.generation)
+        and connection.phase is Phase.LINK
+    )
+    is_final = not callback.error or callback.error not in PASSING_ERRORS
+    reason = "denied" if callback.error else "no_code"
+    fails = connection if is_current and is_final else None
+    try:
+        world.store.discard(authorization, state_digest, world.clock.now(), fails=fails, reason=reason)
+    except MovedError as moved:
+        raise StateReplayedError from moved
+    raise refusal
+
+
+def _verifier(authorization: Authorization, state_digest: str, world: Connecting) -> Secret:
+    if authorization.sealed is None:
+        raise StateReplayedError
+    try:
+        verifier, _ = world.vault.open_authorization(
+            state_digest, authorization.ref, authorization.generation, authorization.sealed
+        )
+    except SealBrokenError as broken:
+        raise StateInvalidError from broken
+    return verifier
+
+
+def _begin(authorization: Authorization, state_digest: str, client: Client, world: Connecting) -> Exchange:
+    ref = authorization.ref
+    for _ in range(TRIES):
+        owner, connection, barrier = world.reads.fence(ref, client.name)
+        if owner is None or owner.deleted_at is not None:
+            raise OwnerDeletedError
+        refusal = refusal_of_link(connection, authorization.generation)
+        if refusal is not None or connection is None:
+            raise refusal or StateInvalidError()
+        resolved = _clear_of_settled(ref, barrier, client.name, world)
+        now = world.clock.now()
+        _refuse_blocked(resolved, now)
+        if resolved.in_flight is not None:  # a held one waits for its owner; only a new start ends it
+            raise ConnectBlockedError(connection_id=resolved.in_flight.ref.connection)
+        exchange = Exchange(
+            ref=ref,
+            id=world.ids.new_id(),
+            kind="code",
+            client=client.name,
+            generation=authorization.generation,
+            started=now,
+            ends=exchange_ends(now),
+            outcome=ExchangeOutcome.OPEN,
+            rid=world.ids.new_id(),
+        )
+        try:
+            world.store.begin(authorization, state_digest, connection, owner, resolved, exchange)
+        except MovedError as moved:
+            if "authorization" in moved.seen:
+                raise StateReplayedError(connection_id=ref.connection) from moved
+            continue
+        return exchange
+    raise MovedError
+
+
+def _end(exchange: Exchange, reason: str, world: Connecting, *, unconfirmed: bool) -> None:
+    for _ in range(TRIES):
+        connection = world.reads.connection(exchange.ref)
+        try:
+            world.store.end(exchange, connection, world.clock.now(), reason, unconfirmed=unconfirmed)
+        except MovedError as moved:
+            if "exchange" in moved.seen:
+                return  # its outcome is recorded already, and a recorded outcome is never weakened (F-67)
+            continue
+        return
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of an answer: a whole grant, or what an unusable answer still held."""
+
+    grant: TokenGrant | None
+    materials: tuple[Material, ...]
+
+
+def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Connecting) -> Tokens:
+    """What the answer gives to hold; raises, with the exchange ended, where it gives nothing."""
+    if answer.grant is not None:
+        grant = answer.grant
+        return Tokens(grant, (material_of(client.facts.takes, MAIN, grant.access_token, grant.refresh_token),))
+    if answer.salvaged:
+        return Tokens(None, tuple(Material(loose.kind, MAIN, loose.token) for loose in answer.salvaged[:1]))
+    name = exchange.ref.connection
+    if answer.outcome is Outcome.UNKNOWN:
+        _end(exchange, answer.reason or "unknown", world, unconfirmed=True)
+        raise ExchangeUnconfirmedError(connection_id=name)
+    _end(exchange, answer.reason or answer.outcome, world, unconfirmed=False)
+    if answer.config_fault:
+        raise ClientConfigError(connection_id=name)
+    if answer.outcome is Outcome.REJECTED:
+        raise ProviderRefusedError(connection_id=name)
+    raise ProviderBusyError(connection_id=name, retry_after_ms=answer.retry_after_ms)
+
+
+def _hold(
+    answer: TokenAnswer, tokens: Tokens, exchange: Exchange, client: Client, world: Connecting
+) -> tuple[Exchange, TokenPair, Revocation]:
+    """
+    Seal what was returned before anything about it is judged, and queue it, leased to the exchange.
+
+    Too late, or another grant is held already: it is due for revocation now instead, in a row that nothing can refuse
+    (D-2, D-30).
+    """
+    ref, vault, now = exchange.ref, world.vault, world.clock.now()
+    grant, material = tokens.grant, tokens.materials[0]
+    access = grant.access_token if grant is not None else material.token
+    pair = TokenPair(MAIN, access, grant.refresh_token if grant else None, grant.token_type if grant else "Bearer")
+    confirms = client.confirmation == "owner" and grant is not None
+    account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
+    fp = vault.fingerprint(material.token)
+    held = replace(
+        exchange,
+        outcome=ExchangeOutcome.HELD,
+        hold_ends=hold_ends(exchange, now, owner_confirms=confirms),
+        fp=fp,
+        use=vault.seal_for_use(ref, exchange.generation, 1, pair) if confirms else None,
+        access_until=_until(now, _lifetime_s(grant, client.facts)),
+        refresh_until=_until(now, grant.refresh_expires_in_s if grant else None),
+        subject=account,
+        account=account,
+        scopes=_scopes(grant, client),
+    )
+    revocation = Revocation(
+        rid=exchange.rid,
+        state=RevocationState.PENDING,
+        ref=ref,
+        generation=exchange.generation,
+        client=client.name,
+        provider=client.provider,
+        takes=material.kind,
+        reach=client.facts.reach,
+        queued=now,
+        fp=frozenset({fp}),
+        family=frozenset({family_of(exchange.id, MAIN)}),
+        material=(
+            SealedMaterial(
+                vault.seal_revoke_only(exchange.rid, exchange.generation, 1, material), material.kind, MAIN, 1
+            ),
+        ),
+        account=account,
+        identity=vault.seal_identity(exchange.rid, exchange.generation, access)
+        if grant is not None and account is None and client.facts.has_identity and client.facts.reach.is_account_wide
+        else None,
+        exchange=exchange.id,
+        tv=1,
+        deadline=deadline_of(now),
+        next=held.hold_ends,
+        lease=exchange.id,
+        lease_until=held.hold_ends,
+    )
+    try:
+        world.store.hold(exchange, held, revocation, now)
+    except MovedError:
+        _queue_late(exchange, revocation, client, world)
+        raise GrantNotInstalledError(connection_id=ref.connection) from None
+    if grant is None:
+        _release(held, "malformed_answer", world)
+        raise GrantNotInstalledError(connection_id=ref.connection)
+    return held, pair, revocation
+
+
+def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, world: Connecting) -> None:
+    """
+    Row 13: read what became of the exchange, and queue the grant beside it; after five tries without it, which nothing
+    refuses.
+    """
+    now = world.clock.now()
+    due = replace(revocation, next=now, lease=None, lease_until=None)
+    for attempt in range(TRIES + 1):
+        found = world.reads.exchange(exchange.ref, exchange.id)
+        if found is not None and found.fp == next(iter(revocation.fp)):
+            return  # it is the one that is held, installed or queued already
+        if found is not None and found.fp is not None:
+            # Another grant of this exchange has the exchange's own id: this one gets an id made of its fingerprint
+            # (D-30).
+            rid = f"{exchange.rid}.{next(iter(revocation.fp))[:22]}"
+            due = _resealed(due, rid, revocation, world)
+        intents = [
+            intent.generation
+            for intent in world.reads.intents(exchange.ref)
+            if intent.generation == exchange.generation
+        ]
+        try:
+            world.store.queue_late_grant(
+                found if attempt < TRIES else None,
+                client.name,
+                due,
+                intent_generation=intents[0] if intents and attempt < TRIES else None,
+            )
+        except MovedError:
+            continue
+        world.kick.revoke_now([due.rid])
+        return
+
+
+def _resealed(due: Revocation, rid: str, held: Revocation, world: Connecting) -> Revocation:
+    opened = [
+        world.vault.open_revoke_only(held.rid, held.generation, each.tv, each.pair, each.sealed)
+        for each in held.material
+    ]
+    material = tuple(
+        SealedMaterial(world.vault.seal_revoke_only(rid, held.generation, 1, each), each.kind, each.pair, 1)
+        for each in opened
+    )
+    return replace(due, rid=rid, material=material, identity=None)
+
+
+def _identified(
+    tokens: Tokens, held: Exchange, revocation: Revocation, client: Client, deadline: Deadline, world: Connecting
+) -> Exchange:
+    """
+    Whose grant it is, while it is held; compared with the account that the connection is pinned to (S-21).
+
+    Another account, or one that cannot be read where the provider has an identity: the grant is released, and so
+    revoked (RB-54).
+    """
+    name = held.ref.connection
+    account = held.account
+    if account is None and client.facts.has_identity and tokens.grant is not None:
+        limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
+        answer = client.identity(access_token=tokens.grant.access_token, timeout_ms=max(limit, 1))
+        if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
+            _release(held, "identity_unreadable", world)
+            raise GrantNotInstalledError("The provider did not say whose account it is.", connection_id=name)
+        account = world.vault.account_digest(client.name, answer.account_id)
+    connection = world.reads.connection(held.ref)
+    if connection is None or not connection.is_authorizing_at(held.generation) or connection.exchange != held.id:
+        _release(held, "moved_on", world)
+        raise GrantNotInstalledError(connection_id=name)
+    if connection.subject is not None and connection.subject != account:
+        _release(held, "identity_mismatch", world)
+        raise GrantNotInstalledError(
+            "Another account was chosen at the provider.", connection_id=name, reason="identity_mismatch"
+        )
+    learned = replace(held, subject=account, account=account)
+    is_known = revocation.account is not None
+    if account is not None and not is_known and (client.confirmation == "owner" or client.facts.reach.is_account_wide):
+        try:
+            world.store.record_identity(held, learned, world.clock.now())
+        except MovedError as moved:
+            raise GrantNotInstalledError(connection_id=name) from moved
+    return learned
+
+
+def _lifetime_s(grant: TokenGrant | None, facts: ProviderFacts) -> int | None:
+    if grant is None or grant.expires_in_s is not None:
+        return grant.expires_in_s if grant else None
+    return None if facts.access_ttl_ms is None else facts.access_ttl_ms // 1000
+
+
+def _until(now: int, seconds: int | None) -> int | None:
+    return None if seconds is None else now + seconds * 1000
+
+
+def _scopes(grant: TokenGrant | None, client: Client) -> frozenset[str]:
+    """The granted scopes; where the answer names none they are those that were asked for (RFC 6749 section 5.1)."""
+    return client.scopes if grant is None or grant.scopes is None else frozenset(grant.scopes)
+
+
+def _release(exchange: Exchange, reason: str, world: Connecting) -> None:
+    """
+    Row 9: the hold ends without an install; its grant is due now. Where the sweep or another has it already, that is as
+    good.
+    """
+    with_revocation = True
+    for _ in range(TRIES):
+        connection = world.reads.connection(exchange.ref)
+        try:
+            world.store.release(exchange, connection, world.clock.now(), reason, with_revocation=with_revocation)
+        except MovedError as moved:
+            if "exchange" in moved.seen:
+                return
+            with_revocation = with_revocation and "revocation" not in moved.seen
+            continue
+        world.kick.revoke_now([exchange.rid])
+        return
+
+
+# --- install ---------------------------------------------------------------------------------------------------------
+
+
+def install(exchange: Exchange, client: Client, world: Connecting) -> Connection:
+    """
+    Make the held grant the live one (row 8), or release it (row 9).
+
+    *exchange* carries the for-use ciphertext. Read, decide, commit; whoever was faster makes it read again, inside
+    `hold_ends` only.
+    """
+    ref, name = exchange.ref, exchange.ref.connection
+    for _ in range(TRIES):
+        owner, connection, barrier = world.reads.fence(ref, client.name)
+        revocation = world.reads.revocations([exchange.rid])[exchange.rid]
+        now = world.clock.now()
+        if connection is not None and connection.state is ConnectionState.READY and connection.exchange == exchange.id:
+            return connection
+        refusal = _refusal_of_install(exchange, owner, connection, revocation, now)
+        if refusal is not None or connection is None or owner is None or revocation is None or barrier is None:
+            _release(exchange, refusal or "moved_on", world)
+            raise GrantNotInstalledError(connection_id=name)
+        others = replace(barrier, in_flight=None)
+        resolved = _clear_of_settled(ref, others, client.name, world)
+        if resolved.blockers():
+            _release(exchange, "blocked", world)
+            raise GrantNotInstalledError(connection_id=name)
+        account = None
+        if exchange.account is not None:
+            account = world.reads.account(client.name, exchange.account)
+            if account is not None and not account.admits(exchange.started):
+                if _lowered(account.killed_by, world):
+                    continue
+                _release(exchange, "account_revoked_meanwhile", world)
+                raise GrantNotInstalledError(
+                    "A revocation of this account was under way: start again.", connection_id=name
+                )
+        after = ready(connection, exchange, (MAIN,))
+        grant = _grant(exchange, revocation, client, now)
+        try:
+            world.store.install(exchange, connection, after, owner, barrier, (grant,), account, now)
+        except MovedError as moved:
+            if "exchange" in moved.seen and "connection" in moved.seen:
+                continue
+            if "exchange" in moved.seen:
+                raise GrantNotInstalledError(connection_id=name) from moved
+            continue
+        return after
+    _release(exchange, "busy", world)
+    raise GrantNotInstalledError(connection_id=name)
+
+
+def _refusal_of_install(
+    exchange: Exchange, owner: Owner | None, connection: Connection | None, revocation: Revocation | None, now: int
+) -> str | None:
+    """Why the held grant may not become the live one (F-60); None if it may."""
+    if owner is None or owner.deleted_at is not None:
+        return "owner_deleted"
+    if (
+        connection is None
+        or not connection.is_authorizing_at(exchange.generation)
+        or connection.exchange != exchange.id
+    ):
+        return "moved_on"
+    if connection.subject is not None and connection.subject != exchange.subject:
+        return "identity_mismatch"
+    if (exchange.hold_ends or 0) <= now:
+        return "too_late"
+    if revocation is None or revocation.state is not RevocationState.PENDING or revocation.lease != exchange.id:
+        return "taken_by_the_sweep"
+    return None
+
+
+def _lowered(killed_by: str | None, world: Connecting) -> bool:
+    """
+    Whether the revocation that shut the account was confirmed before and only lacked its finishing step, which lowers
+    `killed_at`.
+    """
+    if killed_by is None:
+        return False
+    item = world.reads.revocations([killed_by])[killed_by]
+    if item is None or item.state is not RevocationState.CONFIRMED or item.finished is not None:
+        return False
+    finish_settled(item, reads=world.reads, store=world.revocations, now=world.clock.now())
+    return True
+
+
+def _grant(exchange: Exchange, revocation: Revocation, client: Client, now: int) -> Grant:
+    """The live grant: ciphertext is moved, not opened."""
+    if exchange.use is None or exchange.fp is None:
+        raise StateConflictError(connection_id=exchange.ref.connection)
+    return Grant(
+        ref=exchange.ref,
+        pair=MAIN,
+        generation=exchange.generation,
+        tv=1,
+        family=family_of(exchange.id, MAIN),
+        use=exchange.use,
+        revoke=revocation.material[0].sealed,
+        fp=exchange.fp,
+        rid=exchange.rid,
+        takes=client.facts.taken(revocation.takes),
+        reach=revocation.reach,
+        saved_at=now,
+        access_until=exchange.access_until,
+        refresh_until=exchange.refresh_until,
+        account=exchange.account,
+    )
+
+
+# --- confirmation ----------------------------------------------------------------------------------------------------
+
+
+def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting) -> Connection:
+    """
+    The owner brings back the code: the held grant becomes the live one (DESIGN 16).
+
+    1. `install`. Refused or crash before it: the hold ends by itself, and the sweep revokes. A wrong code is counted;
+       the fifth ends the exchange.
+    """
+    connection = world.reads.connection(ref)
+    if connection is None:
+        raise ConnectionNotFoundError(connection_id=ref.connection)
+    if connection.generation != generation:
+        raise GenerationMovedError(connection_id=ref.connection, generation=connection.generation)
+    if connection.state not in (ConnectionState.AUTHORIZING, ConnectionState.READY) or connection.exchange is None:
+        raise _refusal_of_confirm(connection)
+    exchange = world.reads.exchange(ref, connection.exchange)
+    if exchange is None:
+        raise _refusal_of_confirm(connection)
+    if not world.vault.is_confirm_code(code, exchange.id, exchange.started):
+        raise _wrong_code(exchange, world)
+    if exchange.outcome is ExchangeOutcome.INSTALLED and connection.state is ConnectionState.READY:
+        return connection
+    if exchange.outcome is ExchangeOutcome.UNCONFIRMED:
+        raise RemovalRequiredError(connection_id=ref.connection)
+    if exchange.outcome is ExchangeOutcome.OPEN:
+        raise StateConflictError(connection_id=ref.connection, state=connection.state)
+    if exchange.outcome is not ExchangeOutcome.HELD or exchange.use is None:
+        raise GrantNotInstalledError(connection_id=ref.connection)
+    return install(exchange, world.clients.named(exchange.client), world)
+
+
+def _refusal_of_confirm(connection: Connection) -> QuitclaimError:
+    name = connection.ref.connection
+    if connection.state in (ConnectionState.AUTHORIZING, ConnectionState.RECONCILING_LINK):
+        return StateConflictError(connection_id=name, state=connection.state)
+    return GrantNotInstalledError(connection_id=name, state=connection.state)
+
+
+def _wrong_code(exchange: Exchange, world: Connecting) -> QuitclaimError:
+    name = exchange.ref.connection
+    if exchange.outcome is not ExchangeOutcome.HELD:
+        return WrongCodeError(connection_id=name)
+    if is_last_wrong_code(exchange):
+        _release(exchange, "wrong_codes", world)
+        return GrantNotInstalledError("Too many wrong codes: the grant is being revoked.", connection_id=name)
+    try:
+        world.store.count_wrong_code(exchange, world.clock.now())
+    except MovedError as moved:
+        found = moved.seen.get("exchange")
+        if isinstance(found, Exchange) and found.outcome is ExchangeOutcome.HELD and is_last_wrong_code(found):
+            _release(found, "wrong_codes", world)
+            return GrantNotInstalledError(connection_id=name)
+    return WrongCodeError(connection_id=name)

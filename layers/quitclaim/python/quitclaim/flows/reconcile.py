@@ -1,0 +1,263 @@
+"""
+Nothing stays half done: every thing that waits has a due time, and this looks at what is due.
+
+Each item on its own: what fails is counted and stays due, and the others go on (C-42). Two runs at once are safe; every
+step is a conditional write.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from quitclaim.domain.connect import STOPPED, Connection, ConnectionState, Exchange, ExchangeOutcome, Phase
+from quitclaim.domain.errors import MovedError
+from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS, ladder_step_ms
+from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.stop import Close, StopIntent, StopReason, close_of
+from quitclaim.domain.tokens import Grant, LapseOfAttempt, lapse_of_attempt
+from quitclaim.flows.revocations import finish_settled
+from quitclaim.flows.stop import Stopping, lose_grant
+from quitclaim.ports import Clients, Clock, Deadline, Kick, Replay
+
+if TYPE_CHECKING:
+    from quitclaim.store.connect import ConnectStore
+    from quitclaim.store.reads import Reads
+    from quitclaim.store.reconcile import ReconcileStore
+    from quitclaim.store.revocations import RevocationStore
+    from quitclaim.store.tokens import TokenStore
+
+LAST_ITEM_MS: Final = 8 * SECOND
+"""Nothing new is taken with less of the invocation left."""
+PAGE: Final = 100
+
+
+@dataclass(frozen=True)
+class Reconciling:
+    """What reconciliation needs of the world."""
+
+    reads: "Reads"
+    store: "ReconcileStore"
+    connects: "ConnectStore"
+    tokens: "TokenStore"
+    revocations: "RevocationStore"
+    stopping: Stopping
+    clients: Clients
+    clock: Clock
+    kick: Kick
+    replay: Replay
+    on_fault: Callable[[str, Exception], None]
+    """Told of an item that failed: its kind and why. It stays due."""
+
+
+@dataclass
+class Reconciled:
+    """What one run did, by kind; counts only."""
+
+    done: dict[str, int] = field(default_factory=dict)
+    failed: dict[str, int] = field(default_factory=dict)
+
+
+def reconcile(deadline: Deadline, world: Reconciling) -> Reconciled:
+    """
+    Look at everything that is due, kind by kind, in the order in which one step makes the next possible, until the time
+    is up.
+    """
+    run = Reconciled()
+    steps: tuple[tuple[str, Callable[[Any, Reconciling], None], Callable[[Any], Any]], ...] = (
+        ("exchange", lapse_exchange, world.reads.as_exchange),
+        ("refresh", lapse_refresh, world.reads.as_grant),
+        ("finish", finish, world.reads.as_revocation),
+        ("wake", wake_account, world.reads.as_account),
+        ("stop", carry_out_stop, world.reads.as_intent),
+        ("connection", move_on, world.reads.as_connection),
+    )
+    for kind, step, read in steps:
+        for shard in range(SHARDS):
+            _pass(kind, shard, step, read, deadline, world, run)
+    return run
+
+
+def _pass(
+    kind: str,
+    shard: int,
+    step: Callable[[Any, Reconciling], None],
+    read: Callable[[Any], Any],
+    deadline: Deadline,
+    world: Reconciling,
+    run: Reconciled,
+) -> None:
+    keys = world.store.due_keys(kind, shard, world.clock.now(), PAGE)
+    for item in world.store.items(keys):
+        if deadline.remaining_ms() < LAST_ITEM_MS:
+            return
+        try:
+            step(read(item), world)
+        except MovedError:
+            continue  # somebody else did it
+        except Exception as fault:  # noqa: BLE001 - the one place where a poisoned item must not stop the others (C-42, I-16)
+            run.failed[kind] = run.failed.get(kind, 0) + 1
+            world.on_fault(kind, fault)
+        else:
+            run.done[kind] = run.done.get(kind, 0) + 1
+
+
+# --- exchanges -------------------------------------------------------------------------------------------------------
+
+
+def lapse_exchange(exchange: Exchange, world: Reconciling) -> None:
+    """
+    End what its worker did not: an empty exchange is unconfirmed once its window and a guard are over; a held grant is
+    released once its hold is.
+
+    Rows 11 and 12. The sweep takes a held grant by itself; this closes its exchange, whoever has the grant by then
+    (custody rule 13).
+    """
+    now = world.clock.now()
+    connection = world.reads.connection(exchange.ref)
+    if exchange.outcome is ExchangeOutcome.OPEN and exchange.ends + GUARD_MS <= now:
+        world.connects.end(exchange, connection, now, "no_answer", unconfirmed=True, lapsed=True)
+    elif exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) + GUARD_MS <= now:
+        held = world.reads.revocations([exchange.rid])[exchange.rid]
+        is_free = held is not None and held.state is RevocationState.PENDING and held.lease == exchange.id
+        world.connects.release(exchange, connection, now, "not_confirmed", with_revocation=is_free, lapsed=True)
+        world.kick.revoke_now([exchange.rid])
+
+
+# --- refreshes -------------------------------------------------------------------------------------------------------
+
+
+def lapse_refresh(grant: Grant, world: Reconciling) -> None:
+    """
+    Row 21: a refresh whose lease is over and whose answer nobody saw. Keep, replay or give up, by the provider's facts.
+    """
+    connection = world.reads.connection(grant.ref)
+    if connection is None:
+        return
+    now = world.clock.now()
+    match lapse_of_attempt(grant, world.clients.named(connection.client).facts, now):
+        case LapseOfAttempt.KEEP:
+            world.tokens.forget_attempts(grant, now, stray=False)
+        case LapseOfAttempt.KEEP_STRAY:
+            world.tokens.forget_attempts(grant, now, stray=True)
+        case LapseOfAttempt.REPLAY:
+            world.replay.refresh(grant.ref, grant.pair)
+        case LapseOfAttempt.GIVE_UP:
+            lose_grant(grant, StopReason.REFRESH_UNCONFIRMED, refused_attempt=None, world=world.stopping)
+        case LapseOfAttempt.WAIT:
+            return
+
+
+# --- revocations -----------------------------------------------------------------------------------------------------
+
+
+def finish(revocation: Revocation, world: Reconciling) -> None:
+    """Row 39, and then whatever closes by it."""
+    if finish_settled(revocation, reads=world.reads, store=world.revocations, now=world.clock.now()):
+        for intent in world.reads.intents(revocation.ref):
+            if intent.closed is None and revocation.rid in intent.rids:
+                carry_out_stop(intent, world)
+
+
+def wake_account(where: tuple[str, str], world: Reconciling) -> None:
+    """Row 32: nothing lives on the account any more; what is parked beside it is due again, one transaction each."""
+    client, digest = where
+    for rid in world.store.parked_beside(f"E#{client}#{digest}", "P#"):
+        account = world.reads.account(client, digest)
+        if account is None or account.live:
+            return
+        _wake(rid, world, client=client, digest=digest)
+
+
+def _wake(rid: str, world: Reconciling, *, client: str = "", digest: str = "") -> None:
+    revocation = world.reads.revocations([rid])[rid]
+    if revocation is None or revocation.state is not RevocationState.PARKED:
+        return
+    account = world.reads.account(client, digest) if digest else None
+    world.store.wake(revocation, account, world.clock.now())
+    world.kick.revoke_now([rid])
+
+
+# --- stops -----------------------------------------------------------------------------------------------------------
+
+
+def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
+    """
+    Take a stop as far as it goes: purge, compensations, what its own end wakes, close. What is not done yet is looked
+    at again on the ladder.
+
+    Our own derived data of a connection is none yet (sources and inbox come with webhooks), and no app hook is set: the
+    purge is done at once.
+    """
+    if intent.closed is not None:
+        return
+    ref, now = intent.ref, world.clock.now()
+    if intent.purge == "pending":
+        _, _, barrier = world.reads.fence(ref, intent.client)
+        world.store.purge_done(intent, now, has_barrier=barrier is not None)
+    if not intent.comp_derived:
+        world.store.compensations_derived(intent)
+    current = next((each for each in world.reads.intents(ref) if each.generation == intent.generation), None)
+    if current is None or current.closed is not None:
+        return
+    _wake_family(current, world)
+    if not _close(current, world):
+        world.store.postpone(current, now + ladder_step_ms(min(current.tries, 98) + 1))
+
+
+def _wake_family(intent: StopIntent, world: Reconciling) -> None:
+    for rid in world.store.parked_beside(f"O#{intent.ref.tenant}#{intent.ref.owner}", f"Y#{intent.ref.connection}#"):
+        try:
+            _wake(rid, world)
+        except MovedError:
+            continue  # its family is live again at the connection
+
+
+def _close(intent: StopIntent, world: Reconciling) -> bool:
+    """Row 47; False if something is still open."""
+    ref = intent.ref
+    _, connection, barrier = world.reads.fence(ref, intent.client)
+    resolved = world.reads.resolved(ref.of_owner, barrier)
+    if resolved.in_flight is not None and resolved.in_flight.ref == ref:
+        return False
+    own = {rid: item for rid, item in resolved.revocations.items() if item is None or item.ref == ref}
+    listed = world.reads.revocations(intent.rids) | own
+    exchanges = [item for item in resolved.exchanges.values() if item is None or item.ref == ref]
+    close = close_of(intent, listed.values(), exchanges)
+    if close is Close.NOT_YET:
+        return False
+    account = None
+    parked = next((item for item in listed.values() if item is not None and item.state is RevocationState.PARKED), None)
+    if parked is not None and parked.account is not None:
+        account = world.reads.account(intent.client, parked.account)
+        if account is None or account.live == 0:
+            return False  # it is about to wake (TRANSACTIONS 7.12)
+    try:
+        world.store.close(intent, connection, barrier, close, account, world.clock.now())
+    except MovedError:
+        return False
+    return True
+
+
+# --- connections that wait -------------------------------------------------------------------------------------------
+
+
+def move_on(connection: Connection, world: Reconciling) -> None:
+    """Rows 15 and 46: a link nobody finished lapses; a revocation that takes longer than a minute shows as such."""
+    now = world.clock.now()
+    if connection.state is ConnectionState.AUTHORIZING:
+        if connection.phase is Phase.LINK and (connection.lapse_at or 0) + GUARD_MS <= now:
+            world.connects.lapse_link(connection, now)
+        elif connection.phase is Phase.EXCHANGING:
+            # Its exchange has its own due time and ends it; a connection left behind by a lost race is shown again
+            # later.
+            world.store.move(connection, replace(connection, lapse_at=now + MINUTE), now)
+        return
+    if connection.state in STOPPED and (connection.effect_at or 0) <= now:
+        step = (connection.step or 0) + 1
+        after = replace(
+            connection,
+            state=ConnectionState.RECONCILING_REVOKE,
+            step=step,
+            effect_at=now + ladder_step_ms(step),
+        )
+        world.store.move(connection, after, now)

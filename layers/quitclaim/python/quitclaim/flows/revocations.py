@@ -1,0 +1,338 @@
+"""
+Revoking what is queued, and what follows: the finishing step and the owner's acknowledgement.
+
+The worker is concurrent from the start: page of keys → one read → claims → calls in flight → settles, 25 at a time;
+nothing is one after another but what must be. A crash anywhere leaves leases that end by themselves; revoking twice is
+safe, and only the provider's own success settles.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from quitclaim.domain.connect import ExchangeOutcome
+from quitclaim.domain.errors import (
+    ClientConfigError,
+    KeyUnavailableError,
+    MovedError,
+    NothingToAcknowledgeError,
+    ProviderNotRegisteredError,
+    SealBrokenError,
+    TooEarlyToAcknowledgeError,
+)
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS
+from quitclaim.domain.outcomes import IdentityOutcome, RevokeAnswer, RevokeOutcome
+from quitclaim.domain.revocations import (
+    Claimed,
+    Material,
+    Reach,
+    Revocation,
+    RevocationState,
+    Settlement,
+    Step,
+    call_limit_ms,
+    is_poison,
+    next_step,
+    retry_at,
+    settlement,
+    weakest,
+)
+from quitclaim.ports import Client, Clients, Clock, Deadline, Update, Vault
+
+if TYPE_CHECKING:
+    from quitclaim.store.reads import Reads
+    from quitclaim.store.revocations import RevocationStore
+
+IN_FLIGHT: Final = 50
+LAST_CLAIM_MS: Final = 50 * SECOND
+"""
+No new claim with less of the invocation left: its lease, and the queue before its send, must fit (TRANSACTIONS 3.9).
+"""
+
+
+@dataclass(frozen=True)
+class Revoking:
+    """What revoking needs of the world."""
+
+    reads: "Reads"
+    store: "RevocationStore"
+    clients: Clients
+    vault: Vault
+    clock: Clock
+    first_shard: int = 0
+
+
+@dataclass
+class Swept:
+    """What one run did; counts only."""
+
+    claimed: int = 0
+    confirmed: int = 0
+    unconfirmed: int = 0
+    deferred: int = 0
+    given_back: int = 0
+    expired: int = 0
+    parked: int = 0
+    quarantined: int = 0
+    lost_settles: int = 0
+    settled: list[str] = field(default_factory=list, repr=False)
+
+
+async def sweep(clients: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
+    """
+    Revoke everything that is due of *clients*, until nothing is or the time is up.
+
+    Two runs at once are safe: they start at different shards, and a claim is theirs or it is not.
+    """
+    swept = Swept()
+    for client in clients:
+        for number in range(SHARDS):
+            shard = (number + world.first_shard) % SHARDS
+            after = None
+            while deadline.remaining_ms() > LAST_CLAIM_MS:
+                rids, after = await asyncio.to_thread(world.store.due_page, client, shard, world.clock.now(), after)
+                await revoke(rids, deadline, world, swept)
+                if after is None:
+                    break
+    return swept
+
+
+async def revoke(rids: Sequence[str], deadline: Deadline, world: Revoking, swept: Swept | None = None) -> Swept:
+    """
+    Take the revocations named through whatever is due of them; also what a kick does, which reads by key and not
+    through the index.
+
+    1. claim, each with a lease and a condition of its own. Crash: the lease ends.
+    2. the provider is asked, only while the whole call fits into the lease.
+    3. settle, held to the lease. Crash or lost: the next run asks again.
+    """
+    swept = swept if swept is not None else Swept()
+    if not rids or deadline.remaining_ms() <= LAST_CLAIM_MS:
+        return swept
+    found = await asyncio.to_thread(world.store.read, rids)
+    claimed = await asyncio.to_thread(_claim_due, found, world, swept)
+    gate = asyncio.Semaphore(IN_FLIGHT)
+
+    async def one(claim: Claimed) -> Update | None:
+        async with gate:
+            return await _revoke_one(claim, world, swept)
+
+    updates = [update for update in await asyncio.gather(*map(one, claimed)) if update is not None]
+    held = await asyncio.to_thread(world.store.settle_all, updates)
+    swept.lost_settles += held.count(False)
+    return swept
+
+
+def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> list[Claimed]:
+    """
+    Claim what may be sent; expire, forget, park or leave the rest. An item that moves meanwhile is somebody else's.
+    """
+    claimed: list[Claimed] = []
+    alone: list[Revocation] = []
+    for revocation in found:
+        now = world.clock.now()
+        step = next_step(revocation, now)
+        try:
+            if step is Step.FORGET:
+                world.store.forget_successor(revocation, now)
+                revocation = replace(
+                    revocation, lost=True, expected=frozenset(), expected_until=None, v=revocation.v + 1
+                )
+                step = Step.CLAIM
+            if step is Step.EXPIRE:
+                world.store.expire(revocation, now)
+                swept.expired += 1
+                swept.settled.append(revocation.rid)
+            elif step is Step.CLAIM and revocation.reach is Reach.TOKEN:
+                alone.append(revocation)
+            elif step is Step.CLAIM and revocation.reach is Reach.FAMILY:
+                claimed += _claim_family(revocation, now, world, swept)
+            elif step is Step.CLAIM:
+                claimed += _claim_wide(revocation, now, world, swept)
+        except MovedError:
+            continue
+    claimed += world.store.claim(alone, world.clock.now()) if alone else []
+    swept.claimed += len(claimed)
+    return claimed
+
+
+def _claim_family(revocation: Revocation, now: int, world: Revoking, swept: Swept) -> list[Claimed]:
+    pairs = sorted(family.split("#")[1] for family in revocation.family)
+    live = [grant for grant in world.reads.grants(revocation.ref, pairs) if grant.family in revocation.family]
+    if live:
+        world.store.park(revocation, None, live[0], now)
+        swept.parked += 1
+        return []
+    return [world.store.claim_within_family(revocation, now)]
+
+
+def _claim_wide(revocation: Revocation, now: int, world: Revoking, swept: Swept) -> list[Claimed]:
+    """
+    A call that ends every grant of the account: never blind, and never while another grant of it lives (custody rules
+    10-12).
+    """
+    digest = revocation.account or _learned_account(revocation, world)
+    if digest is None:
+        return []
+    revocation = replace(revocation, account=digest)
+    account = world.reads.account(revocation.client, digest)
+    if account is not None and account.live > 0:
+        fresh = world.store.read([revocation.rid])[0]
+        world.store.park(fresh, account, None, now)
+        swept.parked += 1
+        return []
+    return [world.store.claim_account_wide(revocation, digest, account, now)]
+
+
+def _learned_account(revocation: Revocation, world: Revoking) -> str | None:
+    """
+    The account of a held or late grant, by the access token kept for that; None as long as nobody can say (then it ends
+    in a notice).
+    """
+    if revocation.identity is None:
+        return None
+    try:
+        client = world.clients.named(revocation.client)
+        token = world.vault.open_identity(revocation.rid, revocation.generation, revocation.identity)
+    except (KeyUnavailableError, SealBrokenError, ProviderNotRegisteredError, ClientConfigError):
+        return None
+    answer = client.identity(access_token=token, timeout_ms=5 * SECOND)
+    if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
+        return None
+    digest = world.vault.account_digest(revocation.client, answer.account_id)
+    world.store.record_account(revocation, digest)
+    return digest
+
+
+async def _revoke_one(claim: Claimed, world: Revoking, swept: Swept) -> Update | None:
+    """Ask the provider about one claimed revocation, and say how it settles."""
+    revocation = claim.revocation
+    now = world.clock.now()
+    counted = replace(revocation, claims=revocation.claims + 1)
+    ladder = retry_at(now, revocation.attempts + 1, revocation.deadline or now)
+    if is_poison(counted):
+        swept.quarantined += 1
+        return world.store.quarantine(claim, now, ladder)
+    try:
+        client = world.clients.named(revocation.client)
+        materials = [
+            world.vault.open_revoke_only(revocation.rid, revocation.generation, each.tv, each.pair, each.sealed)
+            for each in revocation.material
+        ]
+        client.prepare()
+    except SealBrokenError:
+        swept.quarantined += 1
+        return world.store.quarantine(claim, now, ladder)
+    except (KeyUnavailableError, ProviderNotRegisteredError, ClientConfigError):
+        # Ours to mend, not the token's fault: no attempt is counted, and only the deadline erases (D-5).
+        swept.given_back += 1
+        return world.store.defer(
+            claim, attempts=revocation.attempts, next_at=min(now + MINUTE, revocation.deadline or now)
+        )
+    if not client.facts.revocable or not all(client.facts.may_take(each.kind) for each in materials):
+        swept.settled.append(revocation.rid)
+        return world.store.settle(claim, now, RevocationState.UNSUPPORTED)
+    answer = await _asked(claim, client, materials, world)
+    if answer is None:
+        swept.given_back += 1
+        return world.store.defer(claim, attempts=revocation.attempts, next_at=revocation.next or now)
+    return _settled(claim, answer, world, swept)
+
+
+async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], world: Revoking) -> RevokeAnswer | None:
+    """
+    The weakest of the answers for each token of it; None if the first call no longer fits into the lease and nothing
+    was sent.
+    """
+    answers: list[RevokeAnswer] = []
+    for material in materials:
+        # Right before the send: a worker that was frozen since its claim must not send under a lease that may be
+        # another's.
+        limit = call_limit_ms(world.clock.now(), claim.until)
+        if limit is None:
+            return RevokeAnswer(RevokeOutcome.DEFERRED, "out_of_time") if answers else None
+        answers.append(await client.revoke(material=material, timeout_ms=limit))
+    return weakest(answers)
+
+
+def _settled(claim: Claimed, answer: RevokeAnswer, world: Revoking, swept: Swept) -> Update | None:
+    revocation, now = claim.revocation, world.clock.now()
+    attempts = revocation.attempts + 1
+    match settlement(revocation, answer):
+        case Settlement.CONFIRMED:
+            swept.confirmed += 1
+            swept.settled.append(revocation.rid)
+            return world.store.settle(claim, now, RevocationState.CONFIRMED)
+        case Settlement.UNCONFIRMED:
+            swept.unconfirmed += 1
+            swept.settled.append(revocation.rid)
+            return world.store.settle(claim, now, RevocationState.UNCONFIRMED)
+        case Settlement.HELD_UNTIL_LEASE_END:
+            swept.deferred += 1
+            return None
+        case Settlement.DEFERRED:
+            swept.deferred += 1
+            next_at = retry_at(now, attempts, revocation.deadline or now, answer.retry_after_ms)
+            return world.store.defer(claim, attempts=attempts, next_at=next_at)
+
+
+# --- after a settle --------------------------------------------------------------------------------------------------
+
+
+def finish_settled(revocation: Revocation, *, reads: "Reads", store: "RevocationStore", now: int) -> bool:
+    """
+    The finishing step of a settled revocation: barrier, receipt and event, once. False if somebody else did it.
+
+    One transaction; a crash before it leaves the revocation due for it.
+    """
+    if not revocation.state.is_terminal or revocation.finished is not None:
+        return False
+    _, _, barrier = reads.fence(revocation.ref, revocation.client)
+    account = reads.account(revocation.client, revocation.account) if revocation.account is not None else None
+    try:
+        store.finish(revocation, account, now, has_barrier=barrier is not None)
+    except MovedError:
+        return False
+    return True
+
+
+# --- the owner's word ------------------------------------------------------------------------------------------------
+
+
+def acknowledge(ref: ConnectionRef, *, reads: "Reads", store: "RevocationStore", clock: Clock) -> int:
+    """
+    The owner says that the access is gone at the provider: every open notice of the connection is acknowledged. Answers
+    how many were.
+
+    An attestation, not the provider's confirmation. A pending or confirmed revocation cannot be acknowledged (F-33); an
+    exchange whose window is not over yet answers `TooEarlyToAcknowledgeError`. One transaction a notice; a crash in
+    between is repeated by the same call.
+    """
+    intents = reads.intents(ref)
+    exchanges = reads.exchanges(ref)
+    rids = {rid for intent in intents for rid in intent.rids}
+    rids |= {exchange.rid for exchange in exchanges if exchange.outcome is ExchangeOutcome.CLEANUP}
+    revocations = [item for item in reads.revocations(rids).values() if item is not None]
+    now = clock.now()
+    done = any(item.acknowledged for item in revocations) or any(exchange.acknowledged for exchange in exchanges)
+    count = 0
+    for revocation in revocations:
+        if not revocation.state.is_notice or revocation.acknowledged is not None:
+            continue
+        _, _, barrier = reads.fence(ref, revocation.client)
+        store.acknowledge(revocation, now, has_barrier=barrier is not None)
+        count += 1
+    for exchange in exchanges:
+        if exchange.outcome is not ExchangeOutcome.UNCONFIRMED or exchange.acknowledged is not None:
+            continue
+        if exchange.ends + GUARD_MS > now:
+            raise TooEarlyToAcknowledgeError(
+                retry_after_ms=exchange.ends + GUARD_MS - now, connection_id=ref.connection
+            )
+        store.acknowledge_exchange(exchange, now)
+        count += 1
+    if count == 0 and not done:
+        raise NothingToAcknowledgeError(connection_id=ref.connection)
+    return count

@@ -1,0 +1,124 @@
+"""What the app and its owner can see: connections, notices with their deadlines and blockers, receipts."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from quitclaim.domain.connect import Blocker, Connection, Exchange, ExchangeOutcome, Owner, is_awaiting_confirmation
+from quitclaim.domain.errors import ConnectionNotFoundError
+from quitclaim.domain.ids import ConnectionRef, OwnerRef
+from quitclaim.domain.stop import Level, StopIntent, level_of_exchange, level_of_revocation
+from quitclaim.ports import Clients, Clock
+
+if TYPE_CHECKING:
+    from quitclaim.store.reads import Reads
+
+
+@dataclass(frozen=True)
+class ConnectionView:
+    """A connection as the app sees it."""
+
+    connection: Connection
+    awaiting_confirmation: bool = False
+    confirm_until: int | None = None
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What is owed for a connection: the most pressing of its stops and exchanges (F-35, U-20)."""
+
+    connection_id: str
+    provider: str
+    client: str
+    level: Level
+    purge_pending: bool
+    deadline: int | None
+    manual_page: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class OwnerStatus:
+    """Everything of an owner that somebody may have to act on."""
+
+    owner: Owner | None
+    connections: tuple[ConnectionView, ...]
+    notices: tuple[Notice, ...]
+    blockers: dict[str, tuple[Blocker, ...]]
+
+
+def view(ref: ConnectionRef, *, reads: "Reads", clock: Clock) -> ConnectionView:
+    """One connection. Raises `ConnectionNotFoundError`."""
+    connection = reads.connection(ref)
+    if connection is None:
+        raise ConnectionNotFoundError(connection_id=ref.connection)
+    return viewed(connection, reads=reads, clock=clock)
+
+
+def viewed(connection: Connection, *, reads: "Reads", clock: Clock) -> ConnectionView:
+    """A connection that was read, with what its exchange says."""
+    exchange = (
+        reads.exchange(connection.ref, connection.exchange)
+        if connection.exchange and not connection.is_stopped
+        else None
+    )
+    if not is_awaiting_confirmation(connection, exchange, clock.now()) or exchange is None:
+        return ConnectionView(connection)
+    return ConnectionView(connection, awaiting_confirmation=True, confirm_until=exchange.hold_ends)
+
+
+def status(owner: OwnerRef, *, reads: "Reads", clients: Clients, clock: Clock) -> OwnerStatus:
+    """
+    The owner's connections, what is owed for each, and what stands before a new attempt by client.
+
+    A reader resolves the ids that it finds, so a settled revocation shows at once, its finishing step or not.
+    """
+    connections = reads.connections(owner)
+    views = tuple(viewed(connection, reads=reads, clock=clock) for connection in connections)
+    notices = tuple(
+        notice
+        for connection in connections
+        if (notice := _notice(connection, reads, clients)).level is not Level.NOT_NEEDED
+    )
+    blockers = {}
+    for client, barrier in reads.barriers(owner).items():
+        found = reads.resolved(owner, barrier).blockers()
+        if found:
+            blockers[client] = found
+    return OwnerStatus(reads.owner(owner), views, notices, blockers)
+
+
+def _notice(connection: Connection, reads: "Reads", clients: Clients) -> Notice:
+    intents, exchanges = reads.intents(connection.ref), reads.exchanges(connection.ref)
+    rids = {rid for intent in intents for rid in intent.rids} | {
+        exchange.rid for exchange in exchanges if _has_queued(exchange)
+    }
+    revocations = reads.revocations(rids)
+    levels = [
+        (level_of_revocation(item), item.deadline if item else None, item.state if item else "missing")
+        for item in revocations.values()
+    ]
+    levels += [(level_of_exchange(each, revocations.get(each.rid)), None, each.outcome) for each in exchanges]
+    level, deadline, reason = max(levels, key=lambda found: found[0], default=(Level.NOT_NEEDED, None, None))
+    return Notice(
+        connection_id=connection.ref.connection,
+        provider=connection.provider,
+        client=connection.client,
+        level=level,
+        purge_pending=_is_purging(intents),
+        deadline=deadline if level is Level.PENDING else None,
+        manual_page=clients.manual_page(connection.provider) if level is Level.PERMISSION_REMOVAL_REQUIRED else None,
+        reason=str(reason) if reason is not None else None,
+    )
+
+
+def _has_queued(exchange: Exchange) -> bool:
+    return exchange.outcome is ExchangeOutcome.CLEANUP
+
+
+def _is_purging(intents: list[StopIntent]) -> bool:
+    return any(intent.purge == "pending" for intent in intents)
+
+
+def receipts(owner: OwnerRef, *, reads: "Reads") -> list[dict[str, Any]]:
+    """What became of the owner's grants, oldest first; no account data."""
+    return reads.receipts(owner)

@@ -1,0 +1,224 @@
+"""
+Stopping: one transaction, no provider call, no key. What is owed after it is carried out by the sweep and by
+reconciliation.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from quitclaim.domain.connect import Connection, Exchange, ExchangeOutcome, Idempotency, lost, may_stop, stopped
+from quitclaim.domain.errors import (
+    ConnectionNotFoundError,
+    IdempotencyMismatchError,
+    MovedError,
+    OwnerDeletedError,
+    StoreError,
+)
+from quitclaim.domain.events import Event, EventKind
+from quitclaim.domain.ids import ConnectionRef, digest
+from quitclaim.domain.limits import EFFECT_MS, IDEMPOTENCY_TTL_MS
+from quitclaim.domain.revocations import NO_REVOCATION, Revocation, RevocationState, SealedMaterial, deadline_of
+from quitclaim.domain.stop import Stop, StopIntent, StopReason
+from quitclaim.domain.tokens import Grant
+from quitclaim.ports import Clock, Ids, Kick
+
+if TYPE_CHECKING:
+    from quitclaim.store.reads import Reads
+    from quitclaim.store.stop import StopStore
+
+TRIES: Final = 20
+PAUSE_MS: Final = 20
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """What stopping needs of the world."""
+
+    reads: "Reads"
+    store: "StopStore"
+    clock: Clock
+    ids: Ids
+    kick: Kick
+
+
+def disconnect(ref: ConnectionRef, generation: int, world: Stopping, idempotency_key: str | None = None) -> Connection:
+    """
+    Stop the connection at the generation that the caller saw.
+
+    1. One transaction: revoking, grant gone, its revocation queued unopened, purge and compensations on record. Crash
+       before it: nothing happened, repeat. After it: everything else is due by itself; the kick only makes it prompt.
+
+    No state refuses it (class S): it is decided again on the newest versions until it commits. Raises
+    `GenerationMovedError`.
+    """
+    key = (
+        None
+        if idempotency_key is None
+        else digest("\n".join(("disconnect", ref.tenant, ref.owner, ref.connection, idempotency_key)))
+    )
+    request = digest(str(generation))
+    for attempt in range(TRIES):
+        connection = world.reads.connection(ref)
+        if connection is None:
+            raise ConnectionNotFoundError(connection_id=ref.connection)
+        if key is not None and (earlier := world.reads.first_answer(ref.tenant, key)) is not None:
+            if earlier[0] != request:
+                raise IdempotencyMismatchError
+            return connection
+        if not may_stop(connection, generation):
+            return connection
+        now = world.clock.now()
+        record = None
+        if key is not None:
+            record = Idempotency(ref.tenant, key, request, {"generation": generation + 1}, now + IDEMPOTENCY_TTL_MS)
+        after = stopped(connection, now, EFFECT_MS)
+        try:
+            return _commit(connection, after, StopReason.DISCONNECT, now, world, idempotency=record)
+        except MovedError:
+            world.clock.pause(PAUSE_MS * attempt)
+    raise StoreError
+
+
+def lose_grant(grant: Grant, reason: StopReason, *, refused_attempt: str | None, world: Stopping) -> bool:
+    """
+    The provider ended this very grant: needs_reconnect, and what may be left of it is queued. False, and nothing
+    changed, if the handle is stale (F-26).
+
+    *refused_attempt* is the refresh whose refusal is the verdict; every other recorded attempt may still have a living
+    successor.
+    """
+    for attempt in range(TRIES):
+        connection = world.reads.connection(grant.ref)
+        current = world.reads.grant(grant.ref, grant.pair)
+        if connection is None or current is None or (current.generation, current.tv) != (grant.generation, grant.tv):
+            return False
+        now = world.clock.now()
+        try:
+            _commit(
+                connection,
+                lost(connection, reason),
+                reason,
+                now,
+                world,
+                refused_attempt=refused_attempt,
+                handle=(grant.pair, grant.generation, grant.tv),
+            )
+        except MovedError:
+            world.clock.pause(PAUSE_MS * attempt)
+            continue
+        return True
+    raise StoreError
+
+
+def _commit(
+    connection: Connection,
+    after: Connection,
+    reason: StopReason,
+    now: int,
+    world: Stopping,
+    *,
+    refused_attempt: str | None = None,
+    handle: tuple[str, int, int] | None = None,
+    idempotency: Idempotency | None = None,
+) -> Connection:
+    ref = connection.ref
+    owner, _, barrier = world.reads.fence(ref, connection.client)
+    if owner is not None and owner.deleted_at is not None:
+        raise OwnerDeletedError
+    grants = world.reads.grants(ref, connection.pairs)
+    if handle is not None and not any((grant.pair, grant.generation, grant.tv) == handle for grant in grants):
+        raise MovedError
+    held = _held(connection, barrier.in_flight if barrier else None, world)
+    account = world.reads.account(connection.client, connection.account) if connection.account and grants else None
+    revocation = queued_of(grants, connection, now, refused_attempt) if grants else None
+    earlier = frozenset(rid for intent in world.reads.intents(ref) if intent.closed is None for rid in intent.rids)
+    rids = earlier | ({revocation.rid} if revocation else set()) | ({held.rid} if held else set())
+    is_loss = reason is not StopReason.DISCONNECT
+    intent = StopIntent(
+        ref=ref,
+        generation=connection.generation,
+        reason=reason,
+        token=world.ids.new_id(),
+        client=connection.client,
+        purge="done" if is_loss else "pending",
+        comp_derived=True if is_loss else None,
+        next=now,
+        rids=rids,
+        provider=None if rids else "not_needed",
+    )
+    kind = EventKind.CONNECTION_NEEDS_RECONNECT if is_loss else EventKind.CONNECTION_REVOKING
+    world.store.stop(
+        Stop(
+            before=connection,
+            after=after,
+            grants=grants,
+            revocation=revocation,
+            intent=intent,
+            account=account,
+            held=held,
+            event=Event(kind, ref, intent.in_barrier, now, {"reason": reason.value, "generation": after.generation}),
+            now=now,
+            blocks_purge=not is_loss,
+            by_exact_token=is_loss,
+            idempotency=idempotency,
+        )
+    )
+    world.kick.revoke_now(sorted(rids))
+    return after
+
+
+def _held(connection: Connection, in_flight: str | None, world: Stopping) -> Exchange | None:
+    """
+    The held exchange of this connection: a stop ends it in its own transaction (TRANSACTIONS 7.19). An open one keeps
+    its own end.
+    """
+    if (
+        in_flight is None
+        or connection.exchange is None
+        or in_flight != f"{connection.ref.connection}#{connection.exchange}"
+    ):
+        return None
+    exchange = world.reads.exchange(connection.ref, connection.exchange)
+    return exchange if exchange is not None and exchange.outcome is ExchangeOutcome.HELD else None
+
+
+def queued_of(grants: tuple[Grant, ...], connection: Connection, now: int, refused_attempt: str | None) -> Revocation:
+    """
+    The revocation of a stopped grant: its revoke-only ciphertext, moved unopened, and whose successors may still come
+    (custody rule 3).
+
+    A grant whose provider has no revocation is born `unsupported`: a notice at once, never "confirmed" (U-8).
+    """
+    first = grants[0]
+    expected = frozenset(attempt for grant in grants for attempt in grant.attempts) - {refused_attempt or ""}
+    ends = [grant.lease_until for grant in grants if grant.lease_until is not None]
+    is_revocable = first.takes != NO_REVOCATION
+    revocation = Revocation(
+        rid=first.rid,
+        state=RevocationState.PENDING if is_revocable else RevocationState.UNSUPPORTED,
+        ref=connection.ref,
+        generation=first.generation,
+        client=connection.client,
+        provider=connection.provider,
+        takes=first.takes,
+        reach=first.reach,
+        queued=now,
+        fp=frozenset(grant.fp for grant in grants),
+        family=frozenset(grant.family for grant in grants),
+        account=first.account,
+        tv=first.tv,
+        saved_by=frozenset(grant.saved_by for grant in grants if grant.saved_by is not None),
+        listed=True,
+        lost=True if any(grant.stray for grant in grants) else None,
+        settled_at=None if is_revocable else now,
+    )
+    if not is_revocable:
+        return revocation
+    return replace(
+        revocation,
+        material=tuple(SealedMaterial(grant.revoke, grant.takes, grant.pair, grant.tv) for grant in grants),
+        expected=expected,
+        expected_until=max(ends, default=now) if expected else None,
+        deadline=deadline_of(now),
+        next=now,
+    )

@@ -1,0 +1,394 @@
+"""
+Handing out an access token, and refreshing it when it has to be.
+
+A fresh token costs one read and nothing else. A refresh is an exchange of its own: on record before it is sent, sent
+once, and its outcome named.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from quitclaim.domain.connect import Connection, refusal_of_token
+from quitclaim.domain.errors import (
+    ClientConfigError,
+    ConnectionNotFoundError,
+    MovedError,
+    NeedsReconnectError,
+    OutcomeUnknownError,
+    OwnerDeletedError,
+    ProviderBusyError,
+    QuitclaimError,
+    RefreshInProgressError,
+    StateConflictError,
+    TimeIsUpError,
+)
+from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import GUARD_MS, HARD_MARGIN_MS, LOSER_WAIT_MS, SECOND
+from quitclaim.domain.outcomes import Outcome, TokenAnswer, TokenGrant
+from quitclaim.domain.revocations import (
+    Material,
+    Revocation,
+    RevocationState,
+    SealedMaterial,
+    deadline_of,
+    material_of,
+)
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.stop import StopReason
+from quitclaim.domain.tokens import (
+    Freshness,
+    Grant,
+    TokenPair,
+    call_limit_ms,
+    freshness,
+    has_time_for_refresh,
+    is_saved_recently,
+    may_lease,
+)
+from quitclaim.flows.stop import Stopping, lose_grant
+from quitclaim.ports import Client, Clients, Clock, Deadline, Ids, Kick, Vault
+
+if TYPE_CHECKING:
+    from quitclaim.store.reads import Reads
+    from quitclaim.store.stop import StopStore
+    from quitclaim.store.tokens import TokenStore
+
+TRIES: Final = 5
+LOSER_PAUSES_MS: Final = (50, 100, 200)
+"""Between a loser's reads; the last repeats (PERFORMANCE 4.5)."""
+
+
+@dataclass(frozen=True)
+class HandingOut:
+    """What handing out needs of the world."""
+
+    reads: "Reads"
+    store: "TokenStore"
+    stops: "StopStore"
+    clients: Clients
+    vault: Vault
+    clock: Clock
+    ids: Ids
+    kick: Kick
+
+    @property
+    def stopping(self) -> Stopping:
+        """For the one stop that a refresh may end in."""
+        return Stopping(self.reads, self.stops, self.clock, self.ids, self.kick)
+
+
+@dataclass(frozen=True)
+class AccessToken:
+    """What the app gets."""
+
+    access_token: Secret
+    token_type: str
+    expires_at: int | None
+    token_version: int
+    generation: int
+
+
+def hand_out(ref: ConnectionRef, pair: str, min_ttl_ms: int, deadline: Deadline, world: HandingOut) -> AccessToken:
+    """
+    An access token that lives at least *min_ttl_ms* (and the hard margin).
+
+    Fresh: one consistent read, no write, no KMS. Losers of a refresh wait a little and never send one outside the lease
+    (RB-42); a token still valid beyond the hard margin is handed out at once. Raises the refusal of the connection's
+    state, `RefreshInProgressError`, or the provider's.
+    """
+    waited = 0
+    for turn in range(1_000):
+        grant = _live_grant(ref, pair, world)
+        now = world.clock.now()
+        need = freshness(grant, now, min_ttl_ms)
+        if need is Freshness.FRESH or (need is Freshness.SOFT and not may_lease(grant, now)):
+            return _opened(grant, now, world)
+        if may_lease(grant, now):
+            try:
+                return _refreshed(grant, min_ttl_ms, deadline, world)
+            except MovedError:
+                continue
+        pause = LOSER_PAUSES_MS[min(turn, len(LOSER_PAUSES_MS) - 1)]
+        if waited + pause > LOSER_WAIT_MS or deadline.remaining_ms() < 2 * SECOND:
+            ends = (grant.lease_until or now) + GUARD_MS
+            raise RefreshInProgressError(retry_after_ms=max(ends - now, SECOND), connection_id=ref.connection)
+        world.clock.pause(pause)
+        waited += pause
+    raise RefreshInProgressError(retry_after_ms=SECOND, connection_id=ref.connection)
+
+
+def replay(ref: ConnectionRef, pair: str, deadline: Deadline, world: HandingOut) -> None:
+    """
+    Send a refresh once more whose first answer was never seen; reconcile asks for it when the lease is over (custody
+    rule 3).
+
+    Whatever comes of it is recorded; nothing is handed out.
+    """
+    grant = _live_grant(ref, pair, world)
+    if grant.attempts and may_lease(grant, world.clock.now()):
+        _refreshed(grant, HARD_MARGIN_MS, deadline, world)
+
+
+def _live_grant(ref: ConnectionRef, pair: str, world: HandingOut) -> Grant:
+    """
+    The grant, with its owner not deleted; raises what the connection's state says where there is none.
+
+    Owner and grant come from one unordered batch. That is linearizable, because a stop deletes the grant in its own
+    transaction; only a save that slips between an owner's deletion and that connection's stop needs the owner read once
+    more (TRANSACTIONS 7.2).
+    """
+    owner, grant = world.reads.owner_and_grant(ref, pair)
+    if owner is not None and owner.deleted_at is not None:
+        raise OwnerDeletedError
+    if owner is None or grant is None:
+        connection = world.reads.connection(ref)
+        raise (refusal_of_token(connection) if connection else None) or _no_grant(connection, ref)
+    if is_saved_recently(grant, world.clock.now()):
+        _refuse_deleted(ref, world)
+    return grant
+
+
+def _no_grant(connection: Connection | None, ref: ConnectionRef) -> QuitclaimError:
+    if connection is None:
+        return ConnectionNotFoundError(connection_id=ref.connection)
+    return StateConflictError("The grant has no such token.", connection_id=ref.connection, state=connection.state)
+
+
+def _refuse_deleted(ref: ConnectionRef, world: HandingOut) -> None:
+    owner = world.reads.owner(ref.of_owner)
+    if owner is None or owner.deleted_at is not None:
+        raise OwnerDeletedError
+
+
+def _opened(grant: Grant, now: int, world: HandingOut) -> AccessToken:
+    tokens = world.vault.open_for_use(grant.ref, grant.generation, grant.tv, grant.pair, grant.use)
+    return AccessToken(tokens.access_token, tokens.token_type, grant.access_until, grant.tv, grant.generation)
+
+
+# --- refresh ---------------------------------------------------------------------------------------------------------
+
+
+def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: HandingOut) -> AccessToken:
+    """
+    Refresh the grant and hand out the new token.
+
+    1. `record`: lease and attempt in one write; only then is the request sent, once. Crash or no answer: the attempt
+       stays on record until its lease is over, then a replay, a loss or a notice follows (row 21).
+    2. `save`: the new pair replaces the old. Refused, because a stop was faster: the new token is queued (row 20),
+       never dropped.
+
+    Raises `MovedError` where another was faster before anything was sent.
+    """
+    client = world.clients.named(_client_of(grant, world))
+    if not has_time_for_refresh(deadline.remaining_ms()):
+        raise TimeIsUpError
+    world.vault.ready("use", "revoke", "index")
+    client.prepare()
+    tokens = world.vault.open_for_use(grant.ref, grant.generation, grant.tv, grant.pair, grant.use)
+    if tokens.refresh_token is None:
+        return _without_refresh(grant, min_ttl_ms, world)
+    attempt = world.ids.new_id()
+    leased = world.store.record(grant, attempt, world.clock.now())
+    # Nothing between the record and the send but this check: the request leaves only while its lease is mine (custody
+    # rule 1).
+    limit = call_limit_ms(world.clock.now(), leased.lease_until or 0, deadline.remaining_ms())
+    if limit is None:
+        _withdraw(leased, attempt, None, world)
+        raise TimeIsUpError
+    answer = client.refresh(refresh_token=tokens.refresh_token, timeout_ms=limit)
+    if answer.grant is not None:
+        return _saved(leased, attempt, answer.grant, tokens, client, world)
+    for loose in answer.salvaged:
+        _queue_orphan(leased, attempt, Material(loose.kind, grant.pair, loose.token), client, world)
+    return _not_granted(answer, leased, attempt, min_ttl_ms, world)
+
+
+def _client_of(grant: Grant, world: HandingOut) -> str:
+    """
+    The client's name is the connection's; read only when a refresh is due, so that a fresh hand-out stays at one read.
+    """
+    connection = world.reads.connection(grant.ref)
+    if connection is None:
+        raise ConnectionNotFoundError(connection_id=grant.ref.connection)
+    return connection.client
+
+
+def _without_refresh(grant: Grant, min_ttl_ms: int, world: HandingOut) -> AccessToken:
+    """A grant that cannot be refreshed serves as long as its access token lives; then the owner must connect again."""
+    now = world.clock.now()
+    left = grant.left_ms(now)
+    if left is None or left > max(HARD_MARGIN_MS, min_ttl_ms):
+        return _opened(grant, now, world)
+    raise NeedsReconnectError(
+        "The access token has expired and the provider gave no way to refresh it.", connection_id=grant.ref.connection
+    )
+
+
+def _not_granted(answer: TokenAnswer, grant: Grant, attempt: str, min_ttl_ms: int, world: HandingOut) -> AccessToken:
+    """
+    What a refresh that gave no grant means (one table): the provider's verdict ends the grant, all else leaves it.
+    """
+    now, name = world.clock.now(), grant.ref.connection
+    left = grant.left_ms(now)
+    still_good = grant.suspect != grant.tv and left is not None and left > max(HARD_MARGIN_MS, min_ttl_ms)
+    match answer.outcome:
+        case Outcome.REJECTED:
+            lose_grant(grant, StopReason.GRANT_REJECTED, refused_attempt=attempt, world=world.stopping)
+            raise NeedsReconnectError(connection_id=name)
+        case Outcome.NOT_SENT | Outcome.TRY_LATER:
+            retry_at = None if answer.retry_after_ms is None else now + answer.retry_after_ms
+            _withdraw(grant, attempt, retry_at, world)
+        case _:
+            pass  # Unknown writes nothing: the attempt stays on record until its lease is over (row 19)
+    if still_good:
+        return _opened(grant, now, world)
+    if answer.config_fault:
+        raise ClientConfigError(connection_id=name)
+    if answer.outcome in (Outcome.NOT_SENT, Outcome.TRY_LATER):
+        raise ProviderBusyError(connection_id=name, retry_after_ms=answer.retry_after_ms)
+    raise OutcomeUnknownError(
+        connection_id=name, retry_after_ms=max((grant.lease_until or now) + GUARD_MS - now, SECOND)
+    )
+
+
+def _withdraw(grant: Grant, attempt: str, retry_at: int | None, world: HandingOut) -> None:
+    """Best effort: an attempt that stays on record is only looked at again later (D-31)."""
+    try:
+        world.store.withdraw(grant, attempt, retry_at)
+    except QuitclaimError:
+        return
+
+
+def _saved(
+    before: Grant, attempt: str, fresh: TokenGrant, tokens: TokenPair, client: Client, world: HandingOut
+) -> AccessToken:
+    """Seal first, then save; whatever refuses the save, the token ends in the table."""
+    ref, vault, now, version = before.ref, world.vault, world.clock.now(), before.tv + 1
+    kept = fresh.refresh_token or tokens.refresh_token
+    pair = TokenPair(before.pair, fresh.access_token, kept, fresh.token_type)
+    facts = client.facts
+    material = material_of(facts.takes, before.pair, fresh.access_token, kept)
+    others = before.attempts - {attempt}
+    survives = facts.old_token_survives and not before.reach.ends_old_tokens
+    lifetime = fresh.expires_in_s if fresh.expires_in_s is not None else _default_s(facts)
+    after = replace(
+        before,
+        tv=version,
+        use=vault.seal_for_use(ref, before.generation, version, pair),
+        revoke=vault.seal_revoke_only(before.rid, before.generation, version, material),
+        fp=vault.fingerprint(material.token),
+        takes=facts.taken(material.kind),
+        access_until=None if lifetime is None else now + lifetime * SECOND,
+        refresh_until=now + fresh.refresh_expires_in_s * SECOND if fresh.refresh_expires_in_s else before.refresh_until,
+        saved_by=attempt,
+        saved_at=now,
+        stray=True if before.stray or (others and survives) else None,
+        lease=None,
+        lease_until=None,
+        attempts=frozenset(),
+        suspect=None,
+        retry_at=None,
+    )
+    if fresh.account_id and before.account and vault.account_digest(client.name, fresh.account_id) != before.account:
+        # Another account's token: it is not ours to use, and the grant it was asked with is not to be trusted (S-21).
+        _queue_orphan(before, attempt, material, client, world)
+        lose_grant(before, StopReason.GRANT_REJECTED, refused_attempt=attempt, world=world.stopping)
+        raise NeedsReconnectError(connection_id=ref.connection)
+    rotated = (
+        fresh.refresh_token is not None
+        and tokens.refresh_token is not None
+        and fresh.refresh_token != tokens.refresh_token
+    )
+    replaced = _replaced(before, attempt, tokens, client, world) if survives and rotated else None
+    try:
+        world.store.save(before, after, attempt, replaced=replaced)
+    except MovedError:
+        _queue_orphan(before, attempt, material, client, world)
+        _live_grant(ref, before.pair, world)  # raises what became of the connection
+        raise
+    _refuse_deleted(ref, world)
+    return AccessToken(fresh.access_token, fresh.token_type, after.access_until, version, before.generation)
+
+
+def _default_s(facts: ProviderFacts) -> int | None:
+    return None if facts.access_ttl_ms is None else facts.access_ttl_ms // SECOND
+
+
+def _replaced(before: Grant, attempt: str, tokens: TokenPair, client: Client, world: HandingOut) -> Revocation:
+    """The rotated token that stays valid and that no revocation of its successor reaches (custody rule 6)."""
+    material = material_of(client.facts.takes, before.pair, tokens.access_token, tokens.refresh_token)
+    return _queued(before, f"{attempt}.old", before.tv, material, client, world)
+
+
+def _queued(before: Grant, rid: str, version: int, material: Material, client: Client, world: HandingOut) -> Revocation:
+    """A revocation of a token of this grant, due now, under an id that is the same for every try."""
+    now, vault = world.clock.now(), world.vault
+    return Revocation(
+        rid=rid,
+        state=RevocationState.PENDING,
+        ref=before.ref,
+        generation=before.generation,
+        client=client.name,
+        provider=client.provider,
+        takes=material.kind,
+        reach=before.reach,
+        queued=now,
+        fp=frozenset({vault.fingerprint(material.token)}),
+        family=frozenset({before.family}),
+        material=(
+            SealedMaterial(
+                vault.seal_revoke_only(rid, before.generation, version, material), material.kind, before.pair, version
+            ),
+        ),
+        account=before.account,
+        tv=version,
+        listed=True,
+        deadline=deadline_of(now),
+        next=now,
+    )
+
+
+def _queue_orphan(before: Grant, attempt: str, material: Material, client: Client, world: HandingOut) -> None:
+    """
+    Row 20: a fresh token that could not be saved is due for revocation, and its attempt leaves the set that expects it.
+
+    Only after a look at what is there shows that it is not stored after all (custody rule 7).
+    """
+    ref, version = before.ref, before.tv + 1
+    orphan = _queued(before, attempt, version, material, client, world)
+    fp = next(iter(orphan.fp))
+    for _ in range(TRIES):
+        found = world.reads.grant(ref, before.pair)
+        stopped = world.reads.revocations([before.rid])[before.rid]
+        if (
+            found is not None
+            and found.generation == before.generation
+            and (found.fp == fp or _is_mine(found, before, attempt))
+        ):
+            return
+        if stopped is not None and (fp in stopped.fp or attempt in stopped.saved_by):
+            return
+        generations = [
+            intent.generation for intent in world.reads.intents(ref) if intent.generation == before.generation
+        ]
+        try:
+            world.store.queue_orphan(
+                before,
+                attempt,
+                orphan,
+                found=found,
+                stopped=stopped,
+                intent_generation=generations[0] if generations else None,
+            )
+        except MovedError as moved:
+            if "revocation" in moved.seen:
+                return  # queued by an earlier try of this very operation
+            continue
+        world.kick.revoke_now([orphan.rid])
+        return
+    world.store.queue_orphan(before, attempt, orphan, found=None, stopped=None, intent_generation=None)
+
+
+def _is_mine(found: Grant, before: Grant, attempt: str) -> bool:
+    return found.saved_by == attempt and found.tv == before.tv + 1

@@ -1,0 +1,421 @@
+"""
+What the flows need from the world. Each port has one real implementation and one for tests; a run is a function of what
+they answer.
+
+`Table` is the narrow waist of the store: conditions and updates are values, so that one implementation renders them for
+DynamoDB and another evaluates them in memory, and so that a test can drop any single clause and see who notices.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
+from quitclaim.domain.revocations import Material
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.tokens import TokenPair
+
+type Value = str | int | bool | bytes | frozenset[str] | list[Value] | dict[str, Value]
+type Item = dict[str, Any]
+
+# --- conditions ------------------------------------------------------------------------------------------------------
+
+type Operator = Literal["=", "<>", "<", "<=", ">", ">=", "absent", "present", "contains", "not contains", "size <"]
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One comparison of an attribute. A comparison with an attribute that is absent is false, as in DynamoDB."""
+
+    attribute: str
+    operator: Operator
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """True if one of the clauses is."""
+
+    clauses: tuple[Clause, ...]
+
+
+type Condition = tuple[Clause | AnyOf, ...]
+"""All of them must hold."""
+
+
+def equals(attribute: str, value: Any) -> Clause:
+    """The attribute is there and equal."""
+    return Clause(attribute, "=", value)
+
+
+def absent(attribute: str) -> Clause:
+    """The item has no such attribute (or there is no item)."""
+    return Clause(attribute, "absent")
+
+
+def present(attribute: str) -> Clause:
+    """The item has the attribute."""
+    return Clause(attribute, "present")
+
+
+def more(attribute: str, value: int) -> Clause:
+    """The attribute is there and greater."""
+    return Clause(attribute, ">", value)
+
+
+def at_most(attribute: str, value: int) -> Clause:
+    """The attribute is there and not greater."""
+    return Clause(attribute, "<=", value)
+
+
+def less(attribute: str, value: int) -> Clause:
+    """The attribute is there and smaller."""
+    return Clause(attribute, "<", value)
+
+
+def any_of(*clauses: Clause) -> AnyOf:
+    """One of the clauses holds."""
+    return AnyOf(clauses)
+
+
+NEW_ITEM: Condition = (absent("PK"),)
+"""The item is not there yet."""
+THERE: Condition = (present("PK"),)
+"""The item is there."""
+
+
+def seen(version: int | None) -> Condition:
+    """The item is as it was read: at that version, or absent."""
+    return NEW_ITEM if version is None else (equals("v", version),)
+
+
+# --- writes ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Key:
+    """Primary key of an item."""
+
+    pk: str
+    sk: str
+
+
+@dataclass(frozen=True)
+class Put:
+    """Replace the whole item. *item* carries no key, `v` or `op`; the store adds them."""
+
+    key: Key
+    item: Item
+    when: Condition
+
+
+@dataclass(frozen=True)
+class Update:
+    """
+    Change attributes: set, remove, add to numbers, add to and take from string sets. *upsert* sets `ty`, `sv` and the
+    rest if there is no item.
+    """
+
+    key: Key
+    when: Condition
+    put: Mapping[str, Any] = field(default_factory=dict)
+    remove: tuple[str, ...] = ()
+    increase: Mapping[str, int] = field(default_factory=dict)
+    include: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    exclude: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    if_new: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Remove the item."""
+
+    key: Key
+    when: Condition
+
+
+@dataclass(frozen=True)
+class Check:
+    """Hold the transaction to an item that it does not change."""
+
+    key: Key
+    when: Condition
+
+
+type Write = Put | Update | Delete | Check
+
+
+class WriteRefusedError(Exception):
+    """
+    A condition did not hold. *items*: per write the item that refused it (None where the condition held, {} where no
+    item is there).
+    """
+
+    def __init__(self, items: Sequence[Item | None]) -> None:
+        super().__init__("a condition did not hold")
+        self.items = list(items)
+
+
+class WriteBusyError(Exception):
+    """A conflict or throttling: nothing was written, and no condition was judged."""
+
+
+class WriteAmbiguousError(Exception):
+    """The table did not answer: the write may have been applied."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """Items of a query, in sort order, and where to go on."""
+
+    items: tuple[Item, ...]
+    after: Mapping[str, Any] | None = None
+
+
+class Table(Protocol):
+    """The one table. Reads of items are consistent; reads of an index are hints."""
+
+    def get(self, key: Key) -> Item | None:
+        """The item, or None."""
+        ...
+
+    def batch_get(self, keys: Sequence[Key]) -> list[Item | None]:
+        """The items in the order of the keys, up to 100. Not one snapshot: see H-8."""
+        ...
+
+    def query(
+        self, pk: str, prefix: str = "", *, limit: int | None = None, after: Mapping[str, Any] | None = None
+    ) -> Page:
+        """Items of one partition whose sort key begins with *prefix*."""
+        ...
+
+    def query_index(
+        self, index: str, partition: str, *, upto: str | None = None, limit: int, after: Mapping[str, Any] | None = None
+    ) -> Page:
+        """Entries of an index partition in order, up to and including the sort value *upto*; eventually consistent."""
+        ...
+
+    def write(self, write: Write) -> None:
+        """One conditional write. Raises `WriteRefusedError`, `WriteBusyError`, `WriteAmbiguousError`."""
+        ...
+
+    def transact(self, writes: Sequence[Write]) -> None:
+        """All or none, at most 100. Raises as `write`."""
+        ...
+
+    def batch_update(self, updates: Sequence[Update]) -> list[Exception | None]:
+        """
+        Up to 25 conditional updates, each on its own: per update None or the error that `write` would have raised.
+        """
+        ...
+
+
+# --- time, chance, keys ----------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """Time. Functions get it as an argument; nothing reads another clock."""
+
+    def now(self) -> int:
+        """Milliseconds since 1970."""
+        ...
+
+    def pause(self, ms: int) -> None:
+        """Let *ms* pass."""
+        ...
+
+
+class Deadline(Protocol):
+    """What is left of this invocation, by the runtime's own (not movable) clock."""
+
+    def remaining_ms(self) -> int:
+        """Milliseconds until the function is killed."""
+        ...
+
+
+class Ids(Protocol):
+    """Fresh random values."""
+
+    def new_id(self) -> str:
+        """128 random bits, url-safe, 22 characters."""
+        ...
+
+    def new_secret(self) -> Secret:
+        """256 random bits, url-safe, 43 characters."""
+        ...
+
+
+class Vault(Protocol):
+    """
+    Sealing and keyed digests. Every sealed value is bound to what it is for.
+
+    Raises `KeyUnavailableError` when a key cannot be had now, `SealBrokenError` when bytes do not authenticate under
+    the key that they name.
+    """
+
+    def ready(self, *purposes: str) -> None:
+        """Open the current keys of *purposes*, so that a seal or a digest after it needs no other service."""
+        ...
+
+    def seal_for_use(self, ref: ConnectionRef, generation: int, token_version: int, pair: TokenPair) -> bytes:
+        """The pair's tokens, to be opened for handing out and refreshing."""
+        ...
+
+    def open_for_use(
+        self, ref: ConnectionRef, generation: int, token_version: int, pair: str, sealed: bytes
+    ) -> TokenPair:
+        """The pair's tokens."""
+        ...
+
+    def seal_revoke_only(self, rid: str, generation: int, token_version: int, material: Material) -> bytes:
+        """What the provider's revocation takes, to be opened by the revocation worker alone."""
+        ...
+
+    def open_revoke_only(self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes) -> Material:
+        """What the provider's revocation takes."""
+        ...
+
+    def seal_identity(self, rid: str, generation: int, access_token: Secret) -> bytes:
+        """An access token kept only to learn whose grant it is."""
+        ...
+
+    def open_identity(self, rid: str, generation: int, sealed: bytes) -> Secret:
+        """That access token."""
+        ...
+
+    def seal_authorization(
+        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret, nonce: Secret | None
+    ) -> bytes:
+        """PKCE verifier and nonce of one authorization."""
+        ...
+
+    def open_authorization(
+        self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
+    ) -> tuple[Secret, Secret | None]:
+        """Verifier and nonce."""
+        ...
+
+    def fingerprint(self, token: Secret) -> str:
+        """Keyed digest of a token: tells whether two are the same, and nothing else."""
+        ...
+
+    def account_digest(self, client: str, account_id: str) -> str:
+        """Keyed digest of a provider's account under a client."""
+        ...
+
+    def ticket(self, ref: ConnectionRef, generation: int, started_at: int) -> Secret:
+        """The connect link's ticket: the same for the same start, never stored."""
+        ...
+
+    def confirm_code(self, exchange_id: str, started_at: int) -> Secret:
+        """The code that the owner brings back: the same for the same exchange, never stored."""
+        ...
+
+    def is_confirm_code(self, code: Secret, exchange_id: str, started_at: int) -> bool:
+        """Whether *code* is that code; constant time."""
+        ...
+
+
+# --- provider clients ------------------------------------------------------------------------------------------------
+
+
+class Client(Protocol):
+    """
+    One OAuth client of the app at one provider: its facts, settings and calls. A call never retries and never follows a
+    redirect.
+    """
+
+    @property
+    def name(self) -> str:
+        """Our name of the client; part of barrier and account keys."""
+        ...
+
+    @property
+    def provider(self) -> str:
+        """Catalogue id of the provider."""
+        ...
+
+    @property
+    def facts(self) -> ProviderFacts:
+        """What the catalogue says of the provider."""
+        ...
+
+    @property
+    def confirmation(self) -> Literal["owner", "none"]:
+        """Whether a returned grant waits for its owner."""
+        ...
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes that every authorization asks for."""
+        ...
+
+    @property
+    def purge_on_loss(self) -> bool:
+        """Whether a lost grant purges like a disconnect."""
+        ...
+
+    def prepare(self) -> None:
+        """
+        Have the client's secret at hand, so that a call after it fails only at the provider. Raises
+        `ClientConfigError`.
+        """
+        ...
+
+    def authorize_url(self, *, redirect_uri: str, state: Secret, challenge: str, nonce: Secret | None) -> str:
+        """Where the browser is sent (RFC 6749 section 4.1.1, RFC 7636 section 4.3)."""
+        ...
+
+    def is_issuer(self, values: Sequence[str]) -> bool:
+        """Whether the callback's `iss` values are those of this provider (RFC 9207 section 2.4)."""
+        ...
+
+    def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+        """The code turned into tokens: one request (RFC 6749 section 4.1.3)."""
+        ...
+
+    def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
+        """Fresh tokens: one request (RFC 6749 section 6)."""
+        ...
+
+    def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
+        """Whose grant it is."""
+        ...
+
+    async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
+        """The end of a token at the provider: one request (RFC 7009 section 2.1)."""
+        ...
+
+
+class Clients(Protocol):
+    """The clients of this stack."""
+
+    def named(self, name: str) -> Client:
+        """Raises `ProviderNotRegisteredError`."""
+        ...
+
+    def names(self) -> frozenset[str]:
+        """All that are configured now."""
+        ...
+
+    def manual_page(self, provider: str) -> str | None:
+        """Where the provider lets a user remove the access by hand."""
+        ...
+
+
+class Kick(Protocol):
+    """Asks the revocation sweep to look at some revocations now. Best effort: a lost kick costs a minute."""
+
+    def revoke_now(self, rids: Sequence[str]) -> None:
+        """Never raises."""
+        ...
+
+
+class Replay(Protocol):
+    """Has a refresh sent again by the one function that may send one."""
+
+    def refresh(self, ref: ConnectionRef, pair: str) -> None:
+        """Never raises."""
+        ...

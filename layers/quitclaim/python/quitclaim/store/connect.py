@@ -1,0 +1,551 @@
+"""
+The writes of connecting: rows 1-13 and 15 of the table of writes (docs/table.md), in the order in which they happen.
+
+Each method commits what was seen → what shall be, or raises `MovedError` naming what did not hold.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from quitclaim.domain.accounts import Account
+from quitclaim.domain.connect import (
+    Authorization,
+    Barrier,
+    Connection,
+    ConnectionState,
+    Exchange,
+    ExchangeOutcome,
+    Idempotency,
+    Owner,
+    Phase,
+    Resolved,
+    Start,
+    Ticket,
+    failed,
+)
+from quitclaim.domain.errors import MovedError
+from quitclaim.domain.events import Event, EventKind
+from quitclaim.domain.limits import AUTHORIZATION_MS, GUARD_MS, LINK_VISITS, TTL_AFTER_MS, WRONG_CODES
+from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.tokens import Grant
+from quitclaim.ports import (
+    NEW_ITEM,
+    THERE,
+    Clause,
+    Clock,
+    Condition,
+    Ids,
+    Item,
+    Table,
+    Update,
+    absent,
+    any_of,
+    at_most,
+    equals,
+    less,
+    more,
+    seen,
+)
+from quitclaim.store.commit import Commit, new_commit
+from quitclaim.store.items import attributes, back_reference
+from quitclaim.store.keys import (
+    ATTENTION,
+    DUE,
+    account_key,
+    authorization_key,
+    barrier_key,
+    connection_key,
+    event_key,
+    exchange_key,
+    grant_key,
+    idempotency_key,
+    intent_key,
+    member_key,
+    owner_key,
+    revocation_key,
+    ticket_key,
+)
+from quitclaim.store.reads import exchange_of
+from quitclaim.store.stamps import (
+    account_item,
+    connection_item,
+    event_item,
+    exchange_attention,
+    exchange_due,
+    exchange_item,
+    grant_item,
+    revocation_item,
+    revoke_due,
+)
+
+NOT_DELETED: Final[Clause] = absent("deleted_at")
+
+
+def owner_holds(owner: Owner) -> Condition:
+    """The owner is not deleted, and no restore happened since it was read."""
+    return (NOT_DELETED, equals("epoch", owner.epoch))
+
+
+def held_until(now: int) -> Condition:
+    """The exchange is held and its hold is not over."""
+    return (equals("outcome", ExchangeOutcome.HELD), more("hold_ends", now))
+
+
+def still_of(exchange: Exchange) -> Condition:
+    """The revocation is the exchange's hold, untouched by the sweep."""
+    return (equals("state", RevocationState.PENDING), equals("lease", exchange.id))
+
+
+def add_idempotency(commit: Commit, record: Idempotency | None) -> None:
+    """Put the record, in the same commit as what it answers for."""
+    if record is not None:
+        item: Item = {
+            "request": record.request,
+            "answer": dict(record.answer),
+            "ttl": (record.expires + TTL_AFTER_MS) // 1000,
+        }
+        commit.create("idempotency", idempotency_key(record.tenant, record.key_digest), "idempotency", item)
+
+
+def add_event(commit: Commit, event: Event) -> None:
+    """Put an outbox event, in the same commit as the transition it tells of."""
+    commit.create("event", event_key(event), "event", event_item(event))
+
+
+def add_release(
+    commit: Commit, exchange: Exchange, now: int, reason: str, client: str, *, with_revocation: bool = True
+) -> None:
+    """
+    The two writes that end a hold: the exchange turns to clean-up, and its queue item is due now (left out where the
+    sweep has it).
+    """
+    commit.update(
+        "exchange",
+        Update(
+            exchange_key(exchange.ref, exchange.id),
+            (equals("outcome", ExchangeOutcome.HELD),),
+            put={"outcome": ExchangeOutcome.CLEANUP.value, "reason": reason},
+            remove=("use", *DUE),
+        ),
+        exchange_of,
+    )
+    if with_revocation:
+        commit.update(
+            "revocation",
+            Update(
+                revocation_key(exchange.rid),
+                still_of(exchange),
+                put={"next": now, **revoke_due(exchange.rid, client, now)},
+                remove=("lease", "lease_until"),
+            ),
+        )
+
+
+class ConnectStore:
+    """Rows 1-13 and 15."""
+
+    def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
+        self._table = table
+        self._clock = clock
+        self._ids = ids
+
+    def _commit(self) -> Commit:
+        return new_commit(self._table, self._clock, self._ids)
+
+    def start(self, start: Start) -> None:
+        """
+        Row 1. The connection is authorizing in phase link, its ticket exists, and the same key answers the same again.
+
+        A held exchange of the same owner and client, waiting for its owner, ends here and now: its grant is due (DESIGN
+        16).
+        """
+        ref, now = start.after.ref, start.now
+        commit = self._commit()
+        if start.owner is None:
+            commit.create("owner", owner_key(ref.of_owner), "owner", attributes(Owner()))
+        else:
+            commit.check("owner", owner_key(ref.of_owner), owner_holds(start.owner))
+        self._put_connection(commit, start.before, start.after, now)
+        commit.create("ticket", ticket_key(start.ticket_digest), "ticket", _ticket_item(start.ticket))
+        add_idempotency(commit, start.idempotency)
+        if start.superseded is not None:
+            held = start.superseded
+            add_release(commit, held, now, "superseded", start.after.client)
+            commit.update(
+                "barrier",
+                Update(
+                    barrier_key(ref.of_owner, start.after.client),
+                    (equals("in_flight", held.in_barrier),),
+                    remove=("in_flight",),
+                    include={"owed": frozenset({held.rid})},
+                ),
+            )
+            other = start.superseded_connection
+            if other is not None and other.ref != ref and other.is_authorizing_at(held.generation):
+                self._put_connection(commit, other, failed(other, "superseded"), now)
+            add_event(commit, Event(EventKind.CONNECTION_FAILED, held.ref, held.id, now, {"reason": "superseded"}))
+        commit.run()
+
+    def visit(
+        self, ticket: Ticket, ticket_digest: str, authorization: Authorization, state_digest: str, now: int
+    ) -> None:
+        """Row 2. One more visit of the link, with an authorization of its own."""
+        commit = self._commit()
+        commit.update(
+            "ticket",
+            Update(
+                ticket_key(ticket_digest), (more("expires", now), less("visits", LINK_VISITS)), increase={"visits": 1}
+            ),
+        )
+        item = (
+            attributes(authorization)
+            | back_reference(authorization.ref)
+            | {"ttl": (authorization.expires + TTL_AFTER_MS) // 1000}
+        )
+        commit.create("authorization", authorization_key(state_digest), "authorization", item)
+        commit.run()
+
+    def discard(
+        self, authorization: Authorization, state_digest: str, now: int, *, fails: Connection | None, reason: str
+    ) -> None:
+        """Row 3. The state is spent without an exchange; *fails* is the connection where the answer was final."""
+        commit = self._commit()
+        commit.update(
+            "authorization",
+            Update(
+                authorization_key(state_digest),
+                self._unspent(authorization, now),
+                put={"discarded_at": now},
+                remove=("sealed",),
+            ),
+        )
+        if fails is not None:
+            self._put_connection(commit, fails, failed(fails, reason), now)
+            body = {"reason": reason}
+            add_event(
+                commit,
+                Event(EventKind.CONNECTION_FAILED, fails.ref, f"{fails.ref.connection}#{fails.generation}", now, body),
+            )
+        commit.run()
+
+    def begin(
+        self,
+        authorization: Authorization,
+        state_digest: str,
+        connection: Connection,
+        owner: Owner,
+        resolved: Resolved,
+        exchange: Exchange,
+    ) -> None:
+        """
+        Row 4. The state is consumed and the exchange recorded; only after it may the code be sent (F-57, I-2).
+
+        The barrier is held to the version whose ids were resolved, so nothing can be owed that was not looked at.
+        """
+        ref, now = connection.ref, exchange.started
+        commit = self._commit()
+        commit.update(
+            "authorization",
+            Update(
+                authorization_key(state_digest),
+                self._unspent(authorization, now),
+                put={"consumed_at": now, "exchange": exchange.id},
+                remove=("sealed",),
+            ),
+        )
+        self._put_connection(commit, connection, replace(connection, phase=Phase.EXCHANGING, exchange=exchange.id), now)
+        commit.check("owner", owner_key(ref.of_owner), owner_holds(owner))
+        before = resolved.barrier
+        after = Barrier(in_flight=exchange.in_barrier, owed=resolved.still_owed)
+        when: Condition = (*seen(before.v if before else None), absent("in_flight"), absent("purges"))
+        version = before.v if before else None
+        commit.create(
+            "barrier", barrier_key(ref.of_owner, exchange.client), "barrier", attributes(after), when, version=version
+        )
+        commit.create("exchange", exchange_key(ref, exchange.id), "exchange", exchange_item(exchange))
+        commit.run()
+
+    def hold(self, exchange: Exchange, held: Exchange, revocation: Revocation, now: int) -> None:
+        """
+        Row 5 (class L). The returned grant is sealed in the queue, leased to its exchange until `hold_ends`; nothing
+        else is touched.
+
+        Raises `MovedError` when the exchange is over or holds another grant: then row 13.
+        """
+        commit = self._commit()
+        stored = {name: value for name, value in attributes(held).items() if name in HELD_ATTRIBUTES}
+        commit.update(
+            "exchange",
+            Update(
+                exchange_key(exchange.ref, exchange.id),
+                (equals("outcome", ExchangeOutcome.OPEN), more("ends", now)),
+                put={"outcome": ExchangeOutcome.HELD.value, **stored, **exchange_due(held, held.hold_ends or now)},
+            ),
+            exchange_of,
+        )
+        commit.create("revocation", revocation_key(revocation.rid), "revocation", revocation_item(revocation))
+        try:
+            commit.run()
+        except MovedError as moved:
+            found = moved.seen.get("exchange")
+            if isinstance(found, Exchange) and found.outcome is ExchangeOutcome.HELD and found.fp == held.fp:
+                return
+            raise
+
+    def record_identity(self, exchange: Exchange, learned: Exchange, now: int) -> None:
+        """Row 6. Whose grant it is, on the exchange and on its hold, so that nobody needs to ask again."""
+        commit = self._commit()
+        stored = {
+            name: value for name, value in attributes(learned).items() if name in ("subject", "account", "scopes")
+        }
+        commit.update(
+            "exchange", Update(exchange_key(exchange.ref, exchange.id), held_until(now), put=stored), exchange_of
+        )
+        if learned.account is not None:
+            commit.update(
+                "revocation",
+                Update(
+                    revocation_key(exchange.rid),
+                    (*still_of(exchange), absent("account")),
+                    put={"account": learned.account},
+                    remove=("identity",),
+                ),
+            )
+        commit.run()
+
+    def count_wrong_code(self, exchange: Exchange, now: int) -> None:
+        """Row 7. One more wrong code; the fifth is a release (row 9), not this."""
+        commit = self._commit()
+        when = (*held_until(now), less("wrong", WRONG_CODES - 1))
+        commit.update(
+            "exchange", Update(exchange_key(exchange.ref, exchange.id), when, increase={"wrong": 1}), exchange_of
+        )
+        commit.run()
+
+    def install(
+        self,
+        exchange: Exchange,
+        connection: Connection,
+        after: Connection,
+        owner: Owner,
+        barrier: Barrier,
+        grants: tuple[Grant, ...],
+        account: Account | None,
+        now: int,
+    ) -> None:
+        """
+        Row 8. The held grant becomes the live one, in the one commit that takes its queue item away (I-3, I-4).
+
+        *barrier* and *account* are as they were resolved; *account* is None only where the provider's account is not
+        known. Refused: read again inside `hold_ends`, else release (row 9).
+        """
+        ref = connection.ref
+        commit = self._commit()
+        commit.update(
+            "exchange",
+            Update(
+                exchange_key(ref, exchange.id),
+                held_until(now),
+                put={"outcome": ExchangeOutcome.INSTALLED.value},
+                remove=("use", *DUE),
+            ),
+            exchange_of,
+        )
+        commit.delete("revocation", revocation_key(exchange.rid), still_of(exchange))
+        commit.update(
+            "barrier",
+            Update(
+                barrier_key(ref.of_owner, exchange.client),
+                (equals("v", barrier.v), equals("in_flight", exchange.in_barrier), absent("purges")),
+                remove=("in_flight",),
+            ),
+        )
+        commit.check("owner", owner_key(ref.of_owner), owner_holds(owner))
+        self._put_connection(commit, connection, after, now)
+        for grant in grants:
+            commit.create(f"grant {grant.pair}", grant_key(ref, grant.pair), "grant", grant_item(grant))
+        if after.account is not None and account is not None:
+            key = account_key(exchange.client, after.account)
+            when: Condition = (
+                (equals("v", account.v), any_of(absent("killed_at"), less("killed_at", exchange.started)))
+                if account.v
+                else NEW_ITEM
+            )
+            item = account_item(account.joined(), exchange.client, after.account, now)
+            commit.create("account", key, "account", item, when, version=account.v)
+            commit.create(
+                "member", member_key(exchange.client, after.account, ref), "member", {"generation": after.generation}
+            )
+        add_event(commit, Event(EventKind.CONNECTION_READY, ref, exchange.id, now, {"generation": after.generation}))
+        commit.run()
+
+    def release(
+        self,
+        exchange: Exchange,
+        connection: Connection | None,
+        now: int,
+        reason: str,
+        *,
+        with_revocation: bool = True,
+        lapsed: bool = False,
+    ) -> None:
+        """
+        Rows 9 and 12. The hold ends without an install; its grant is due for revocation now, and the connection fails
+        if it still waits.
+
+        *lapsed*: by somebody else, so only once `hold_ends` and a guard are over. *with_revocation* is False where the
+        sweep has taken the item.
+        """
+        commit = self._commit()
+        add_release(commit, exchange, now, reason, exchange.client, with_revocation=with_revocation)
+        if lapsed:
+            commit.require("exchange", at_most("hold_ends", now - GUARD_MS))
+        self._leave_barrier(commit, exchange, include={"owed": frozenset({exchange.rid})})
+        self._fail(commit, exchange, connection, reason, now)
+        commit.run()
+
+    def end(
+        self,
+        exchange: Exchange,
+        connection: Connection | None,
+        now: int,
+        reason: str,
+        *,
+        unconfirmed: bool,
+        lapsed: bool = False,
+    ) -> None:
+        """
+        Rows 10 and 11. An exchange that returned no grant is over: ended where the provider refused or nothing was
+        sent, unconfirmed where nobody knows.
+
+        Unconfirmed is a notice: the owner must acknowledge it before a new grant behind the same barrier.
+        """
+        outcome = ExchangeOutcome.UNCONFIRMED if unconfirmed else ExchangeOutcome.ENDED
+        when: Condition = (equals("outcome", ExchangeOutcome.OPEN),)
+        if lapsed:
+            when = (*when, at_most("ends", now - GUARD_MS))
+        commit = self._commit()
+        put: Item = {"outcome": outcome.value, "reason": reason}
+        if unconfirmed:
+            put |= exchange_attention(exchange, now)
+        commit.update(
+            "exchange",
+            Update(exchange_key(exchange.ref, exchange.id), when, put=put, remove=("use", *DUE)),
+            exchange_of,
+        )
+        self._leave_barrier(
+            commit, exchange, include={"acks": frozenset({f"x:{exchange.in_barrier}"})} if unconfirmed else {}
+        )
+        self._fail(commit, exchange, connection, reason, now, unconfirmed=unconfirmed)
+        commit.run()
+
+    def queue_late_grant(
+        self, exchange: Exchange | None, client: str, revocation: Revocation, *, intent_generation: int | None
+    ) -> None:
+        """
+        Row 13 (class L). A grant that came after its exchange was over, or beside another grant of it, is due for
+        revocation now.
+
+        *exchange* is as read, or None: then only queue item and barrier are written, which nothing can refuse.
+        """
+        ref = revocation.ref
+        commit = self._commit()
+        commit.create("revocation", revocation_key(revocation.rid), "revocation", revocation_item(revocation))
+        names = frozenset({f"x:{exchange.in_barrier}"}) if exchange is not None else frozenset()
+        closes = exchange is not None and exchange.outcome not in (ExchangeOutcome.HELD, ExchangeOutcome.INSTALLED)
+        in_flight = exchange is not None and exchange.outcome is ExchangeOutcome.OPEN
+        barrier = Update(
+            barrier_key(ref.of_owner, client),
+            (equals("in_flight", exchange.in_barrier),) if in_flight and exchange is not None else (),
+            remove=("in_flight",) if in_flight else (),
+            include={"owed": frozenset({revocation.rid})},
+            exclude={"acks": names} if closes and not in_flight else {},
+        )
+        if in_flight:
+            commit.update("barrier", barrier)
+        else:
+            commit.upsert("barrier", "barrier", barrier)
+        if exchange is not None and closes:
+            commit.update(
+                "exchange",
+                Update(
+                    exchange_key(ref, exchange.id),
+                    (equals("outcome", exchange.outcome),),
+                    put={"outcome": ExchangeOutcome.CLEANUP.value},
+                    remove=(*DUE, *ATTENTION, "t"),
+                ),
+                exchange_of,
+            )
+        if intent_generation is not None:
+            commit.update(
+                "intent",
+                Update(intent_key(ref, intent_generation), THERE, include={"rids": frozenset({revocation.rid})}),
+            )
+        commit.run()
+
+    def lapse_link(self, connection: Connection, now: int) -> None:
+        """Row 15. A link that nobody finished: the connection fails once no authorization of it can still come back."""
+        commit = self._commit()
+        self._put_connection(commit, connection, failed(connection, "link_expired"), now)
+        commit.require("connection", equals("state", ConnectionState.AUTHORIZING), at_most("lapse_at", now - GUARD_MS))
+        transition = f"{connection.ref.connection}#{connection.generation}"
+        add_event(
+            commit, Event(EventKind.CONNECTION_FAILED, connection.ref, transition, now, {"reason": "link_expired"})
+        )
+        commit.run()
+
+    # --- parts ---
+
+    def _unspent(self, authorization: Authorization, now: int) -> Condition:
+        return (
+            absent("consumed_at"),
+            absent("discarded_at"),
+            more("expires", now),
+            equals("binding", authorization.binding),
+            equals("client", authorization.client),
+        )
+
+    def _put_connection(self, commit: Commit, before: Connection | None, after: Connection, now: int) -> None:
+        version = before.v if before else None
+        name = "other connection" if commit.has("connection") else "connection"
+        commit.create(
+            name, connection_key(after.ref), "connection", connection_item(after, now), seen(version), version=version
+        )
+
+    def _leave_barrier(self, commit: Commit, exchange: Exchange, include: dict[str, frozenset[str]]) -> None:
+        commit.update(
+            "barrier",
+            Update(
+                barrier_key(exchange.ref.of_owner, exchange.client),
+                (equals("in_flight", exchange.in_barrier),),
+                remove=("in_flight",),
+                include=include,
+            ),
+        )
+
+    def _fail(
+        self,
+        commit: Commit,
+        exchange: Exchange,
+        connection: Connection | None,
+        reason: str,
+        now: int,
+        *,
+        unconfirmed: bool = False,
+    ) -> None:
+        if connection is not None and connection.is_authorizing_at(exchange.generation):
+            self._put_connection(commit, connection, failed(connection, reason), now)
+        kind = EventKind.EXCHANGE_UNCONFIRMED if unconfirmed else EventKind.CONNECTION_FAILED
+        add_event(
+            commit, Event(kind, exchange.ref, exchange.id, now, {"reason": reason, "generation": exchange.generation})
+        )
+
+
+HELD_ATTRIBUTES: Final = frozenset(
+    {"hold_ends", "fp", "use", "access_until", "refresh_until", "subject", "account", "scopes"}
+)
+
+
+def _ticket_item(ticket: Ticket) -> Item:
+    ttl = (ticket.expires + AUTHORIZATION_MS + TTL_AFTER_MS) // 1000
+    return attributes(ticket) | back_reference(ticket.ref) | {"ttl": ttl}

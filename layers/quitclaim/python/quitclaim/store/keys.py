@@ -1,0 +1,177 @@
+"""
+Keys of the table and its indexes; the only place that spells a prefix.
+
+Prefixes are unique as pairs (partition, sort), held by a test: `C#`, `E#`, `R#` occur on both sides. Ids hold no `#`,
+so nothing is escaped.
+"""
+
+import hashlib
+from typing import Final
+
+from quitclaim.domain.events import Event
+from quitclaim.domain.ids import ConnectionRef, OwnerRef
+from quitclaim.domain.limits import SHARDS
+from quitclaim.ports import Key
+
+ANY_CLIENT: Final = "*"
+"""The client part of due kinds whose work is not paced by a client; no client has that name."""
+
+PREFIXES: Final = {
+    "owner": ("O#", "OWNER"),
+    "barrier": ("O#", "BAR#"),
+    "connection": ("O#", "C#"),
+    "grant": ("O#", "G#"),
+    "exchange": ("O#", "X#"),
+    "intent": ("O#", "S#"),
+    "dependent": ("O#", "D#"),
+    "event": ("O#", "E#"),
+    "family marker": ("O#", "Y#"),
+    "ticket": ("A#", "T"),
+    "authorization": ("A#", "A"),
+    "revocation": ("Q#", "Q"),
+    "account": ("E#", "A"),
+    "member": ("E#", "C#"),
+    "marker": ("E#", "P#"),
+    "idempotency": ("I#", "I"),
+    "receipt": ("R#", ""),
+    "ring": ("K#", ""),
+    "heartbeat": ("H#", "H"),
+}
+
+
+def owner_partition(owner: OwnerRef) -> str:
+    """Everything of one owner."""
+    return f"O#{owner.tenant}#{owner.owner}"
+
+
+def owner_key(owner: OwnerRef) -> Key:
+    """The owner's fence."""
+    return Key(owner_partition(owner), "OWNER")
+
+
+def barrier_key(owner: OwnerRef, client: str) -> Key:
+    """The barrier of one client."""
+    return Key(owner_partition(owner), f"BAR#{client}")
+
+
+def connection_key(ref: ConnectionRef) -> Key:
+    """The connection."""
+    return Key(owner_partition(ref.of_owner), f"C#{ref.connection}")
+
+
+def grant_key(ref: ConnectionRef, pair: str) -> Key:
+    """One pair of the live grant."""
+    return Key(owner_partition(ref.of_owner), f"G#{ref.connection}#{pair}")
+
+
+def exchange_key(ref: ConnectionRef, exchange: str) -> Key:
+    """An exchange."""
+    return Key(owner_partition(ref.of_owner), f"X#{ref.connection}#{exchange}")
+
+
+def intent_key(ref: ConnectionRef, generation: int) -> Key:
+    """A stop intent."""
+    return Key(owner_partition(ref.of_owner), f"S#{ref.connection}#{generation}")
+
+
+def event_key(event: Event) -> Key:
+    """An outbox event: in order of time, one key for one transition."""
+    return Key(owner_partition(event.ref.of_owner), f"E#{event.at:013d}#{event.id}")
+
+
+def ticket_key(ticket_digest: str) -> Key:
+    """A connect link."""
+    return Key(f"A#{ticket_digest}", "T")
+
+
+def authorization_key(state_digest: str) -> Key:
+    """An authorization, by the digest of its state."""
+    return Key(f"A#{state_digest}", "A")
+
+
+def revocation_key(rid: str) -> Key:
+    """A revocation."""
+    return Key(f"Q#{rid}", "Q")
+
+
+def account_key(client: str, account: str) -> Key:
+    """An external account under a client, by its digest."""
+    return Key(f"E#{client}#{account}", "A")
+
+
+def member_key(client: str, account: str, ref: ConnectionRef) -> Key:
+    """A connection's membership of an external account."""
+    return Key(f"E#{client}#{account}", f"C#{ref.tenant}#{ref.owner}#{ref.connection}")
+
+
+def marker_key(client: str, account: str, rid: str) -> Key:
+    """A revocation parked beside an external account."""
+    return Key(f"E#{client}#{account}", f"P#{rid}")
+
+
+def family_marker_key(ref: ConnectionRef, rid: str) -> Key:
+    """A revocation parked beside a connection's own grant."""
+    return Key(owner_partition(ref.of_owner), f"Y#{ref.connection}#{rid}")
+
+
+def idempotency_key(tenant: str, key_digest: str) -> Key:
+    """The answer that a repeated call gets again."""
+    return Key(f"I#{tenant}#{key_digest}", "I")
+
+
+def receipt_key(owner: OwnerRef, at: int, transition: str) -> Key:
+    """What became of a grant."""
+    return Key(f"R#{owner.tenant}#{owner.owner}", f"{at:013d}#{transition}")
+
+
+def ring_partition(ring: str = "ring") -> str:
+    """The key ring."""
+    return f"K#{ring}"
+
+
+def heartbeat_key(kind: str) -> Key:
+    """The last run of a schedule."""
+    return Key(f"H#{kind}", "H")
+
+
+# --- indexes ---------------------------------------------------------------------------------------------------------
+
+DUE: Final = ("d1", "d2")
+ATTENTION: Final = ("a1", "a2")
+ROSTER: Final = ("r1", "r2")
+
+
+def shard(id_: str) -> int:
+    """Where an item stands in a sharded index: the same for the item's whole life."""
+    return int.from_bytes(hashlib.sha256(id_.encode()).digest()[:2]) % SHARDS
+
+
+def due_partition(kind: str, client: str, number: int) -> str:
+    """One shard of what is due of a kind."""
+    return f"{kind}#{client}#{number}"
+
+
+def due(kind: str, at: int, id_: str, client: str = ANY_CLIENT) -> dict[str, str]:
+    """Index attributes of an item that is due at *at*."""
+    return {"d1": due_partition(kind, client, shard(id_)), "d2": f"{at:013d}#{id_}"}
+
+
+def due_upto(now: int) -> str:
+    """The greatest sort value that is due at *now*."""
+    return f"{now:013d}#\uffff"
+
+
+def attention(kind: str, at: int, ref: ConnectionRef, id_: str) -> dict[str, str]:
+    """Index attributes of an item that somebody must look at."""
+    return {"a1": f"{kind}#{shard(id_)}", "a2": f"{at:013d}#{ref.tenant}#{ref.owner}#{id_}"}
+
+
+def roster(ref: ConnectionRef, provider: str, state: str, at: int) -> dict[str, str]:
+    """Index attributes of a connection."""
+    return {"r1": f"{ref.tenant}#{provider}", "r2": f"{state}#{at:013d}#{ref.owner}#{ref.connection}"}
+
+
+def ref_of_key(key: Key) -> ConnectionRef:
+    """The connection that an item of an owner's partition belongs to."""
+    _, tenant, owner = key.pk.split("#")
+    return ConnectionRef(tenant, owner, key.sk.split("#")[1])

@@ -1,0 +1,241 @@
+"""Typed, consistent reads of items that several stages look at."""
+
+from collections.abc import Iterable, Sequence
+
+from quitclaim.domain.accounts import Account
+from quitclaim.domain.connect import (
+    Authorization,
+    Barrier,
+    Connection,
+    Exchange,
+    ExchangeOutcome,
+    Owner,
+    Resolved,
+    Ticket,
+)
+from quitclaim.domain.ids import ConnectionRef, OwnerRef, digest
+from quitclaim.domain.revocations import Revocation
+from quitclaim.domain.stop import StopIntent
+from quitclaim.domain.tokens import Grant
+from quitclaim.ports import Item, Table
+from quitclaim.store.items import key_of, value_of
+from quitclaim.store.keys import (
+    account_key,
+    authorization_key,
+    barrier_key,
+    connection_key,
+    exchange_key,
+    grant_key,
+    idempotency_key,
+    owner_key,
+    owner_partition,
+    receipt_key,
+    revocation_key,
+    ticket_key,
+)
+
+
+def owner_of(item: Item | None) -> Owner | None:
+    """The fence."""
+    return value_of(Owner, item) if item else None
+
+
+def barrier_of(item: Item | None) -> Barrier | None:
+    """A barrier."""
+    return value_of(Barrier, item) if item else None
+
+
+def connection_of(item: Item | None) -> Connection | None:
+    """A connection."""
+    return value_of(Connection, item) if item else None
+
+
+def grant_of(item: Item | None) -> Grant | None:
+    """One pair of a live grant."""
+    return value_of(Grant, item, pair=item["SK"].split("#")[2]) if item else None
+
+
+def exchange_of(item: Item | None) -> Exchange | None:
+    """An exchange."""
+    return value_of(Exchange, item, id=item["SK"].split("#")[2]) if item else None
+
+
+def intent_of(item: Item | None) -> StopIntent | None:
+    """A stop intent."""
+    return value_of(StopIntent, item, generation=int(item["SK"].split("#")[2])) if item else None
+
+
+def revocation_of(item: Item | None) -> Revocation | None:
+    """A revocation; its generation is stored as `g`."""
+    return value_of(Revocation, item, rid=item["PK"].split("#")[1], generation=item["g"]) if item else None
+
+
+def account_of(item: Item | None) -> Account | None:
+    """An external account."""
+    return value_of(Account, item) if item else None
+
+
+class Reads:
+    """What the flows look at before they decide."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+
+    def connection(self, ref: ConnectionRef) -> Connection | None:
+        """One connection."""
+        return connection_of(self._table.get(connection_key(ref)))
+
+    def owner(self, owner: OwnerRef) -> Owner | None:
+        """The fence."""
+        return owner_of(self._table.get(owner_key(owner)))
+
+    def exchange(self, ref: ConnectionRef, exchange: str) -> Exchange | None:
+        """One exchange."""
+        return exchange_of(self._table.get(exchange_key(ref, exchange)))
+
+    def account(self, client: str, account: str) -> Account | None:
+        """One external account."""
+        return account_of(self._table.get(account_key(client, account)))
+
+    def ticket(self, ticket: str) -> Ticket | None:
+        """What a connect link stands for."""
+        item = self._table.get(ticket_key(digest(ticket)))
+        return value_of(Ticket, item) if item else None
+
+    def authorization(self, state_digest: str) -> Authorization | None:
+        """What a state stands for."""
+        item = self._table.get(authorization_key(state_digest))
+        return value_of(Authorization, item) if item else None
+
+    def first_answer(self, tenant: str, key_digest: str) -> tuple[str, dict[str, str | int]] | None:
+        """Request digest and answer of an earlier call with this idempotency key."""
+        item = self._table.get(idempotency_key(tenant, key_digest))
+        return (item["request"], item["answer"]) if item else None
+
+    def revocations(self, rids: Iterable[str]) -> dict[str, Revocation | None]:
+        """Revocations by id; None where one is missing."""
+        wanted = sorted(rids)
+        found: dict[str, Revocation | None] = {}
+        for start in range(0, len(wanted), 100):
+            part = wanted[start : start + 100]
+            found |= dict(
+                zip(part, map(revocation_of, self._table.batch_get([revocation_key(rid) for rid in part])), strict=True)
+            )
+        return found
+
+    def fence(self, ref: ConnectionRef, client: str) -> tuple[Owner | None, Connection | None, Barrier | None]:
+        """Owner, connection and barrier in one call."""
+        owner, connection, barrier = self._table.batch_get(
+            [owner_key(ref.of_owner), connection_key(ref), barrier_key(ref.of_owner, client)]
+        )
+        return owner_of(owner), connection_of(connection), barrier_of(barrier)
+
+    def owner_and_grant(self, ref: ConnectionRef, pair: str) -> tuple[Owner | None, Grant | None]:
+        """The hand-out's one call. Not ordered: see `is_saved_recently`."""
+        owner, grant = self._table.batch_get([owner_key(ref.of_owner), grant_key(ref, pair)])
+        return owner_of(owner), grant_of(grant)
+
+    def grant(self, ref: ConnectionRef, pair: str) -> Grant | None:
+        """One pair of the live grant."""
+        return grant_of(self._table.get(grant_key(ref, pair)))
+
+    def grants(self, ref: ConnectionRef, pairs: Sequence[str]) -> tuple[Grant, ...]:
+        """All pairs of the live grant that are there."""
+        if not pairs:
+            return ()
+        found = self._table.batch_get([grant_key(ref, pair) for pair in pairs])
+        return tuple(grant for grant in map(grant_of, found) if grant is not None)
+
+    def resolved(self, owner: OwnerRef, barrier: Barrier | None) -> Resolved:
+        """The barrier and what its ids stand for: at most two calls, none for a clear barrier."""
+        if barrier is None:
+            return Resolved(None, {}, {})
+        rids = barrier.owed | {name[2:] for name in barrier.acks if name.startswith("r:")}
+        names = sorted(name[2:] for name in barrier.acks if name.startswith("x:"))
+        exchanges = dict(zip(names, self._exchanges(owner, names), strict=True))
+        in_flight = self._exchanges(owner, [barrier.in_flight])[0] if barrier.in_flight else None
+        return Resolved(barrier, self.revocations(rids) if rids else {}, exchanges, in_flight)
+
+    def _exchanges(self, owner: OwnerRef, names: Sequence[str]) -> list[Exchange | None]:
+        if not names:
+            return []
+        split = [name.split("#") for name in names]
+        refs = [(ConnectionRef(owner.tenant, owner.owner, connection), exchange) for connection, exchange in split]
+        return [
+            exchange_of(item) for item in self._table.batch_get([exchange_key(ref, exchange) for ref, exchange in refs])
+        ]
+
+    def of_owner(self, owner: OwnerRef, prefix: str) -> list[Item]:
+        """All items of an owner's partition with a sort prefix."""
+        found: list[Item] = []
+        after = None
+        while True:
+            page = self._table.query(owner_partition(owner), prefix, after=after)
+            found += page.items
+            after = page.after
+            if after is None:
+                return found
+
+    def connections(self, owner: OwnerRef) -> list[Connection]:
+        """All connections of an owner, by id."""
+        return [value_of(Connection, item) for item in self.of_owner(owner, "C#")]
+
+    def intents(self, ref: ConnectionRef) -> list[StopIntent]:
+        """All stops of a connection that are on record."""
+        found = (intent_of(item) for item in self.of_owner(ref.of_owner, f"S#{ref.connection}#"))
+        return [intent for intent in found if intent is not None]
+
+    def exchanges(self, ref: ConnectionRef) -> list[Exchange]:
+        """All exchanges of a connection that are on record."""
+        found = (exchange_of(item) for item in self.of_owner(ref.of_owner, f"X#{ref.connection}#"))
+        return [exchange for exchange in found if exchange is not None]
+
+    def held(self, resolved: Resolved) -> Exchange | None:
+        """The held exchange in flight, which a newer start or a stop of its connection ends."""
+        exchange = resolved.in_flight
+        return exchange if exchange is not None and exchange.outcome is ExchangeOutcome.HELD else None
+
+    def barriers(self, owner: OwnerRef) -> dict[str, Barrier]:
+        """All barriers of an owner, by client."""
+        return {item["SK"].removeprefix("BAR#"): value_of(Barrier, item) for item in self.of_owner(owner, "BAR#")}
+
+    def receipts(self, owner: OwnerRef) -> list[Item]:
+        """What became of the owner's grants, oldest first, a hundred at most."""
+        page = self._table.query(receipt_key(owner, 0, "").pk, limit=100)
+        return [
+            {
+                "at": int(item["SK"].split("#")[0]),
+                "connection_id": item["c"],
+                "generation": item["g"],
+                "kind": item["kind"],
+                "outcome": item["outcome"],
+            }
+            for item in page.items
+        ]
+
+    # --- items that a schedule found due ---
+
+    def as_exchange(self, item: Item) -> Exchange:
+        """The exchange that an item stores."""
+        return value_of(Exchange, item, id=item["SK"].split("#")[2])
+
+    def as_grant(self, item: Item) -> Grant:
+        """The pair of a grant that an item stores."""
+        return value_of(Grant, item, pair=item["SK"].split("#")[2])
+
+    def as_intent(self, item: Item) -> StopIntent:
+        """The stop that an item stores."""
+        return value_of(StopIntent, item, generation=int(item["SK"].split("#")[2]))
+
+    def as_revocation(self, item: Item) -> Revocation:
+        """The revocation that an item stores."""
+        return value_of(Revocation, item, rid=item["PK"].split("#")[1], generation=item["g"])
+
+    def as_connection(self, item: Item) -> Connection:
+        """The connection that an item stores."""
+        return value_of(Connection, item)
+
+    def as_account(self, item: Item) -> tuple[str, str]:
+        """Client and digest of the account that an item stores."""
+        _, client, digest_ = key_of(item).pk.split("#")
+        return client, digest_

@@ -1,0 +1,419 @@
+"""The writes of revocations: rows 28-41 of the table of writes (docs/table.md), in the order of a revocation's life."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from quitclaim.domain.accounts import Account
+from quitclaim.domain.connect import Exchange, ExchangeOutcome
+from quitclaim.domain.events import Event, EventKind
+from quitclaim.domain.limits import BATCH, COMPACT_MS, GUARD_MS
+from quitclaim.domain.revocations import Claimed, Revocation, RevocationState, claim_end
+from quitclaim.domain.tokens import Grant
+from quitclaim.ports import (
+    THERE,
+    AnyOf,
+    Clause,
+    Clock,
+    Condition,
+    Ids,
+    Item,
+    Table,
+    Update,
+    WriteRefusedError,
+    absent,
+    any_of,
+    at_most,
+    equals,
+    more,
+    present,
+)
+from quitclaim.store.commit import Commit, new_commit
+from quitclaim.store.connect import add_event
+from quitclaim.store.items import attributes
+from quitclaim.store.keys import (
+    ATTENTION,
+    DUE,
+    account_key,
+    barrier_key,
+    due,
+    due_partition,
+    due_upto,
+    exchange_key,
+    family_marker_key,
+    grant_key,
+    marker_key,
+    receipt_key,
+    revocation_key,
+)
+from quitclaim.store.reads import revocation_of
+from quitclaim.store.stamps import finish_due, notice_attention, receipt_item, revoke_due
+from quitclaim.store.tokens import lease_free
+
+type Cursor = Mapping[str, Any]
+"""Where a query goes on."""
+
+PENDING = equals("state", RevocationState.PENDING)
+
+
+def no_successor_expected(now: int) -> AnyOf:
+    """
+    No refresh of the stopped grant is open whose lease has ended unseen: such an item is `forget`ten first (row 37).
+    """
+    return any_of(absent("expected"), more("expected_until", now - GUARD_MS))
+
+
+def claimable(now: int) -> Condition:
+    """Row 28: pending, due, before its deadline, and nobody else's."""
+    return (PENDING, at_most("next", now), more("deadline", now), lease_free(now), no_successor_expected(now))
+
+
+def settleable(lease: str) -> Condition:
+    """Row 35: pending, and still mine."""
+    return (PENDING, equals("lease", lease))
+
+
+class RevocationStore:
+    """Rows 28-41."""
+
+    def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
+        self._table = table
+        self._clock = clock
+        self._ids = ids
+
+    def _commit(self) -> Commit:
+        return new_commit(self._table, self._clock, self._ids)
+
+    def due_page(
+        self, client: str, shard: int, now: int, after: Cursor | None = None
+    ) -> tuple[list[str], Cursor | None]:
+        """Ids of one page that the index shows as due, earliest first, and where to go on; a hint."""
+        page = self._table.query_index(
+            "due", due_partition("revoke", client, shard), upto=due_upto(now), limit=BATCH, after=after
+        )
+        return [item["PK"].removeprefix("Q#") for item in page.items], page.after
+
+    def read(self, rids: Sequence[str]) -> list[Revocation]:
+        """The revocations that are there, consistently."""
+        found = self._table.batch_get([revocation_key(rid) for rid in rids]) if rids else []
+        return [each for each in map(revocation_of, found) if each is not None]
+
+    # --- claim ---
+
+    def claim(self, revocations: Sequence[Revocation], now: int) -> list[Claimed]:
+        """
+        Row 28 for each: a lease of its own, its own condition; one call. Whoever loses leaves it: another worker has
+        it.
+        """
+        tokens = [self._ids.new_id() for _ in revocations]
+        updates = [self._claim(each, token, now) for each, token in zip(revocations, tokens, strict=True)]
+        claimed = []
+        for each, token, error in zip(revocations, tokens, self._batch(updates), strict=True):
+            if error is None or _is_mine(error, "lease", token):
+                claimed.append(Claimed(each, token, claim_end(now, each.deadline or now)))
+        return claimed
+
+    def claim_within_family(self, revocation: Revocation, now: int) -> Claimed:
+        """Row 29. As `claim`, and nothing of its own family is live at the connection (custody rule 11)."""
+        token = self._ids.new_id()
+        commit = self._commit()
+        commit.update("revocation", self._claim(revocation, token, now), revocation_of)
+        for family in sorted(revocation.family):
+            key = grant_key(revocation.ref, family.split("#")[1])
+            commit.check(f"grant {family}", key, (any_of(absent("PK"), Clause("family", "<>", family)),))
+        commit.run()
+        return Claimed(revocation, token, claim_end(now, revocation.deadline or now))
+
+    def claim_account_wide(self, revocation: Revocation, digest: str, account: Account | None, now: int) -> Claimed:
+        """
+        Row 30. As `claim`, and nothing lives on the account; from here until the lease ends it admits no install begun
+        before (custody rule 10).
+        """
+        token = self._ids.new_id()
+        until = claim_end(now, revocation.deadline or now)
+        commit = self._commit()
+        commit.update("revocation", self._claim(revocation, token, now), revocation_of)
+        key = account_key(revocation.client, digest)
+        killed: Item = {
+            "killed_at": max(until, (account.killed_at if account else None) or 0),
+            "killed_by": revocation.rid,
+        }
+        if account is None:
+            commit.create("account", key, "account", attributes(Account()) | killed)
+        else:
+            commit.update("account", Update(key, (equals("v", account.v), equals("live", 0)), put=killed))
+        commit.run()
+        return Claimed(revocation, token, until)
+
+    def record_account(self, revocation: Revocation, digest: str) -> None:
+        """
+        Row 30, first part: the account of a held or late grant, learned by the sweep before it claims (custody rule
+        12).
+        """
+        commit = self._commit()
+        update = Update(
+            revocation_key(revocation.rid), (PENDING, absent("account")), put={"account": digest}, remove=("identity",)
+        )
+        commit.update("revocation", update, revocation_of)
+        commit.run()
+
+    def park(self, revocation: Revocation, account: Account | None, live: Grant | None, now: int) -> None:
+        """
+        Row 31. Something else lives in its reach: sealed, no due time, no deadline, in nobody's way (custody rule 11).
+        """
+        ref = revocation.ref
+        commit = self._commit()
+        commit.update(
+            "revocation",
+            Update(
+                revocation_key(revocation.rid),
+                (equals("v", revocation.v), PENDING, lease_free(now)),
+                put={"state": RevocationState.PARKED.value},
+                remove=("deadline", "next", "lease", "lease_until", *DUE),
+            ),
+            revocation_of,
+        )
+        marker = {
+            "t": ref.tenant,
+            "o": ref.owner,
+            "c": ref.connection,
+            "g": revocation.generation,
+            "reach": revocation.reach.value,
+        }
+        if live is not None:
+            commit.check("grant", grant_key(ref, live.pair), (equals("family", live.family),))
+            commit.create("marker", family_marker_key(ref, revocation.rid), "marker", marker)
+        elif account is not None and revocation.account is not None:
+            key = account_key(revocation.client, revocation.account)
+            when: Condition = (equals("v", account.v), more("live", 0))
+            commit.update("account", Update(key, when, increase={"parked": 1}))
+            commit.create("marker", marker_key(revocation.client, revocation.account, revocation.rid), "marker", marker)
+        add_receipt(commit, revocation, now, "released")
+        add_event(
+            commit,
+            Event(EventKind.REVOCATION_RELEASED, ref, revocation.rid, now, {"generation": revocation.generation}),
+        )
+        commit.run()
+
+    # --- settle ---
+
+    def settle(self, claimed: Claimed, now: int, state: RevocationState) -> Update:
+        """
+        Rows 33 and 34: confirmed, unconfirmed (confirmed, but a successor was lost) or unsupported (there is no call to
+        make).
+
+        The provider's word, for this token only; the material is erased, and the finishing step is due.
+        """
+        revocation = claimed.revocation
+        lost: tuple[Clause, ...] = (absent("lost"),)
+        if state is RevocationState.UNCONFIRMED:
+            lost = (present("lost"),)
+        elif state is RevocationState.UNSUPPORTED:
+            lost = ()
+        put: Item = {
+            "state": state.value,
+            "settled_at": now,
+            "settled_by": claimed.lease,
+            "op": claimed.lease,
+            **finish_due(revocation.rid, now),
+        }
+        if state.is_notice:
+            put |= notice_attention(revocation, now)
+        return Update(
+            revocation_key(revocation.rid),
+            (*settleable(claimed.lease), more("deadline", now), absent("expected"), *lost),
+            put=put,
+            remove=("material", "identity", "lease", "lease_until", "next"),
+            increase={"v": 1},
+        )
+
+    def defer(self, claimed: Claimed, *, attempts: int, next_at: int) -> Update:
+        """
+        Row 35: tried and not confirmed (one attempt more), given back unsent, or its key is away (no attempt more).
+        """
+        revocation = claimed.revocation
+        return Update(
+            revocation_key(revocation.rid),
+            settleable(claimed.lease),
+            put={
+                "attempts": attempts,
+                "next": next_at,
+                "op": claimed.lease,
+                **revoke_due(revocation.rid, revocation.client, min(next_at, revocation.deadline or next_at)),
+            },
+            remove=("lease", "lease_until"),
+            increase={"v": 1},
+        )
+
+    def quarantine(self, claimed: Claimed, now: int, next_at: int) -> Update:
+        """Row 36: it does not open, or keeps killing its worker. The material stays until the deadline (D-5)."""
+        deferred = self.defer(claimed, attempts=claimed.revocation.attempts, next_at=next_at)
+        put = {**deferred.put, "quarantined": now, **notice_attention(claimed.revocation, now)}
+        return Update(deferred.key, deferred.when, put=put, remove=deferred.remove, increase=deferred.increase)
+
+    def settle_all(self, updates: Sequence[Update]) -> list[bool]:
+        """
+        Send settles, up to 25 a call; per update whether it holds. A lost one is repeated by whoever claims next:
+        revoking twice is safe.
+        """
+        held: list[bool] = []
+        for start in range(0, len(updates), BATCH):
+            part = updates[start : start + BATCH]
+            errors = self._batch(part)
+            held += [
+                error is None or _is_mine(error, "op", each.put["op"]) for each, error in zip(part, errors, strict=True)
+            ]
+        return held
+
+    def forget_successor(self, revocation: Revocation, now: int) -> None:
+        """
+        Row 37: the lease of the refresh that was open at the stop ended unseen. Its successor may be alive: never
+        `confirmed` any more.
+        """
+        commit = self._commit()
+        when: Condition = (PENDING, present("expected"), at_most("expected_until", now - GUARD_MS))
+        update = Update(revocation_key(revocation.rid), when, put={"lost": True}, remove=("expected", "expected_until"))
+        commit.update("revocation", update, revocation_of)
+        commit.run()
+
+    def expire(self, revocation: Revocation, now: int) -> None:
+        """Row 38: the deadline is over, leased or not; the material is erased and the owner is told (I-8)."""
+        state = RevocationState.UNREADABLE if revocation.quarantined else RevocationState.EXPIRED
+        commit = self._commit()
+        commit.update(
+            "revocation",
+            Update(
+                revocation_key(revocation.rid),
+                (PENDING, at_most("deadline", now - GUARD_MS)),
+                put={
+                    "state": state.value,
+                    "settled_at": now,
+                    **finish_due(revocation.rid, now),
+                    **notice_attention(revocation, now),
+                },
+                remove=("material", "identity", "lease", "lease_until", "next", "expected", "expected_until"),
+            ),
+            revocation_of,
+        )
+        commit.run()
+
+    # --- after it ---
+
+    def finish(self, revocation: Revocation, account: Account | None, now: int, *, has_barrier: bool) -> None:
+        """
+        Row 39. Barrier, receipt and event follow the settle, once: the condition is that nobody did it before.
+
+        A notice stays in the barrier until it is acknowledged. *has_barrier* is False where the owner has none.
+        """
+        ref, rid = revocation.ref, revocation.rid
+        is_open_notice = revocation.state.is_notice and revocation.acknowledged is None
+        commit = self._commit()
+        commit.update(
+            "revocation",
+            Update(
+                revocation_key(rid),
+                (equals("v", revocation.v), absent("finished")),
+                put={"finished": now, **due("compact", (revocation.deadline or revocation.queued) + COMPACT_MS, rid)},
+            ),
+            revocation_of,
+        )
+        if has_barrier:
+            commit.update(
+                "barrier",
+                Update(
+                    barrier_key(ref.of_owner, revocation.client),
+                    THERE,
+                    include={"acks": frozenset({f"r:{rid}"})} if is_open_notice else {},
+                    exclude={"owed": frozenset({rid})},
+                ),
+            )
+        is_confirmed = revocation.state is RevocationState.CONFIRMED
+        if is_confirmed and account is not None and account.killed_by == rid and revocation.account is not None:
+            key = account_key(revocation.client, revocation.account)
+            when: Condition = (equals("killed_by", rid), equals("killed_at", account.killed_at))
+            commit.update("account", Update(key, when, put={"killed_at": revocation.settled_at}))
+        add_receipt(commit, revocation, now, revocation.state.value)
+        kind = EventKind.REVOCATION_CONFIRMED if is_confirmed else EventKind.REMOVAL_REQUIRED
+        body = {"generation": revocation.generation, "outcome": revocation.state.value}
+        add_event(commit, Event(kind, ref, rid, now, body))
+        commit.run()
+
+    def acknowledge(self, revocation: Revocation, now: int, *, has_barrier: bool) -> None:
+        """
+        Row 40. The owner's word that the access is gone; an attestation, never the provider's confirmation (F-32).
+        """
+        commit = self._commit()
+        states = any_of(*(equals("state", state) for state in RevocationState if state.is_notice))
+        commit.update(
+            "revocation",
+            Update(
+                revocation_key(revocation.rid),
+                (states, absent("acknowledged")),
+                put={"acknowledged": now},
+                remove=ATTENTION,
+            ),
+            revocation_of,
+        )
+        if has_barrier:
+            commit.update(
+                "barrier",
+                Update(
+                    barrier_key(revocation.ref.of_owner, revocation.client),
+                    THERE,
+                    exclude={"owed": frozenset({revocation.rid}), "acks": frozenset({f"r:{revocation.rid}"})},
+                ),
+            )
+        add_event(commit, Event(EventKind.REMOVAL_ACKNOWLEDGED, revocation.ref, revocation.rid, now))
+        commit.run()
+
+    def acknowledge_exchange(self, exchange: Exchange, now: int) -> None:
+        """
+        Row 41. Only once the exchange's window is over: it covers tokens issued before it, and none may still come
+        (custody rule 2).
+        """
+        commit = self._commit()
+        commit.update(
+            "exchange",
+            Update(
+                exchange_key(exchange.ref, exchange.id),
+                (
+                    equals("outcome", ExchangeOutcome.UNCONFIRMED),
+                    at_most("ends", now - GUARD_MS),
+                    absent("acknowledged"),
+                ),
+                put={"acknowledged": now},
+                remove=(*ATTENTION, "t"),
+            ),
+        )
+        key = barrier_key(exchange.ref.of_owner, exchange.client)
+        commit.upsert("barrier", "barrier", Update(key, (), exclude={"acks": frozenset({f"x:{exchange.in_barrier}"})}))
+        add_event(commit, Event(EventKind.REMOVAL_ACKNOWLEDGED, exchange.ref, exchange.id, now))
+        commit.run()
+
+    # --- parts ---
+
+    def _claim(self, revocation: Revocation, token: str, now: int) -> Update:
+        until = claim_end(now, revocation.deadline or now)
+        return Update(
+            revocation_key(revocation.rid),
+            claimable(now),
+            put={"lease": token, "lease_until": until, "op": token},
+            increase={"claims": 1, "v": 1},
+        )
+
+    def _batch(self, updates: Sequence[Update]) -> list[Exception | None]:
+        return self._table.batch_update(updates) if updates else []
+
+
+def add_receipt(commit: Commit, revocation: Revocation, now: int, outcome: str) -> None:
+    """What became of a grant, kept longer than everything else about it."""
+    kind = "revocation"
+    item = receipt_item(
+        kind, revocation.ref.connection, revocation.generation, now, rid=revocation.rid, outcome=outcome
+    )
+    commit.create("receipt", receipt_key(revocation.ref.of_owner, now, revocation.rid), "receipt", item)
+
+
+def _is_mine(error: Exception, attribute: str, token: str) -> bool:
+    return (
+        isinstance(error, WriteRefusedError) and bool(error.items[0]) and (error.items[0] or {}).get(attribute) == token
+    )

@@ -1,0 +1,143 @@
+"""
+Items of every stage with their index attributes: what is due, what needs attention, what is listed. One function per
+item kind.
+"""
+
+from typing import Final
+
+from quitclaim.domain.accounts import Account
+from quitclaim.domain.connect import STOPPED, Connection, ConnectionState, Exchange, ExchangeOutcome
+from quitclaim.domain.events import Event
+from quitclaim.domain.limits import EVENT_TTL_MS, RECEIPT_TTL_MS, SWEEP_MS
+from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.stop import StopIntent
+from quitclaim.domain.tokens import Grant
+from quitclaim.ports import Item
+from quitclaim.store.items import attributes, back_reference
+from quitclaim.store.keys import attention, due, roster
+
+RECONCILED: Final = frozenset(
+    {
+        ConnectionState.AUTHORIZING,
+        ConnectionState.RECONCILING_LINK,
+        ConnectionState.REVOKING,
+        ConnectionState.RECONCILING_REVOKE,
+    }
+)
+
+
+def connection_item(connection: Connection, at: int) -> Item:
+    """Due while it waits for something; on the roster always."""
+    ref = connection.ref
+    item = attributes(connection) | roster(ref, connection.provider, connection.state, at)
+    if connection.state in RECONCILED:
+        when = connection.effect_at if connection.state in STOPPED else connection.lapse_at
+        item |= due("connection", when or at + SWEEP_MS, f"{ref.tenant}#{ref.owner}#{ref.connection}")
+    return item
+
+
+def exchange_due(exchange: Exchange, at: int) -> Item:
+    """Where an open or held exchange stands in the index."""
+    return due("exchange", at, f"{exchange.ref.tenant}#{exchange.ref.owner}#{exchange.ref.connection}#{exchange.id}")
+
+
+def exchange_item(exchange: Exchange) -> Item:
+    """A new exchange, due at its window's end."""
+    assert exchange.outcome is ExchangeOutcome.OPEN  # noqa: S101 - held by the only caller
+    return attributes(exchange, without=frozenset({"id"})) | exchange_due(exchange, exchange.ends)
+
+
+def exchange_attention(exchange: Exchange, at: int) -> Item:
+    """An unconfirmed exchange is a notice until it is acknowledged."""
+    ref = exchange.ref
+    return attention("exchange", at, ref, f"{ref.connection}#{exchange.id}") | {"t": ref.tenant}
+
+
+def revoke_due(rid: str, client: str, at: int) -> Item:
+    """Where a pending revocation stands: min(next, deadline)."""
+    return due("revoke", at, rid, client)
+
+
+def finish_due(rid: str, at: int) -> Item:
+    """Where a settled revocation stands until its finishing step has run."""
+    return due("finish", at, rid)
+
+
+def notice_attention(revocation: Revocation, at: int) -> Item:
+    """A revocation that is a notice, or quarantined."""
+    return attention("revocation", at, revocation.ref, revocation.rid)
+
+
+def revocation_item(revocation: Revocation) -> Item:
+    """A new queue item: due for revocation, or for its finishing step where it was born without material."""
+    item = (
+        attributes(revocation, without=frozenset({"rid", "generation"}))
+        | back_reference(revocation.ref)
+        | {"g": revocation.generation}
+    )
+    if revocation.state is RevocationState.PENDING:
+        item |= revoke_due(revocation.rid, revocation.client, min(revocation.next or 0, revocation.deadline or 0))
+    elif revocation.state.is_terminal:
+        item |= finish_due(revocation.rid, revocation.queued)
+        if revocation.state.is_notice:
+            item |= notice_attention(revocation, revocation.queued)
+    return item
+
+
+def grant_item(grant: Grant) -> Item:
+    """A pair of a live grant; due only while a refresh of it is on record."""
+    return attributes(grant, without=frozenset({"pair"}))
+
+
+def refresh_due(grant: Grant, at: int) -> Item:
+    """Where a grant with an open refresh attempt stands."""
+    ref = grant.ref
+    return due("refresh", at, f"{ref.tenant}#{ref.owner}#{ref.connection}#{grant.pair}")
+
+
+def intent_due(intent: StopIntent, at: int) -> Item:
+    """Where a stop stands until it is closed."""
+    ref = intent.ref
+    return due("stop", at, f"{ref.tenant}#{ref.owner}#{ref.connection}#{intent.generation}")
+
+
+def intent_item(intent: StopIntent) -> Item:
+    """A new stop, due at once."""
+    return attributes(intent, without=frozenset({"generation"})) | intent_due(intent, intent.next)
+
+
+def event_item(event: Event) -> Item:
+    """An outbox event, due until it is published. Its `ttl` is set when it is."""
+    ref = event.ref
+    return {
+        "kind": event.kind.value,
+        "transition": event.transition,
+        "at": event.at,
+        "body": {"tenant": ref.tenant, "owner": ref.owner, "connection_id": ref.connection, **event.body},
+        **due("publish", event.at, f"{ref.tenant}#{ref.owner}#{event.id}"),
+    }
+
+
+def account_item(account: Account, client: str, digest: str, at: int) -> Item:
+    """An external account; due to wake what is parked once nothing lives on it."""
+    item = attributes(account)
+    if account.live == 0 and account.parked > 0:
+        item |= due("wake", at, f"{client}#{digest}")
+    return item
+
+
+def receipt_item(kind: str, connection: str, generation: int, at: int, *, rid: str, outcome: str) -> Item:
+    """What became of a grant; no account data, own retention."""
+    return {
+        "kind": kind,
+        "c": connection,
+        "g": generation,
+        "rid": rid,
+        "outcome": outcome,
+        "ttl": (at + RECEIPT_TTL_MS) // 1000,
+    }
+
+
+def published_ttl(at: int) -> int:
+    """When a published event may be swept away, in seconds as DynamoDB wants it."""
+    return (at + EVENT_TTL_MS) // 1000

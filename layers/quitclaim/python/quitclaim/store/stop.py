@@ -1,0 +1,75 @@
+"""
+The writes of a stop: rows 23 and 24 of the table of writes (docs/table.md). No provider, no key; never refused for good
+(class S).
+"""
+
+from quitclaim.domain.stop import Stop
+from quitclaim.ports import Clock, Condition, Ids, Table, Update, equals, seen
+from quitclaim.store.commit import Commit, new_commit
+from quitclaim.store.connect import add_event, add_idempotency, add_release
+from quitclaim.store.keys import (
+    account_key,
+    barrier_key,
+    connection_key,
+    grant_key,
+    intent_key,
+    member_key,
+    revocation_key,
+)
+from quitclaim.store.stamps import account_item, connection_item, intent_item, revocation_item
+
+
+class StopStore:
+    """Rows 23 and 24."""
+
+    def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
+        self._table = table
+        self._clock = clock
+        self._ids = ids
+
+    def stop(self, stop: Stop) -> None:
+        """
+        The connection is stopped, its grant gone, and what the grant's revocation takes is queued, unopened, in one
+        commit.
+
+        From here no token is handed out and no refresh is saved for that generation (I-5). Raises `MovedError`: look
+        again and repeat.
+        """
+        ref, client = stop.before.ref, stop.intent.client
+        commit: Commit = new_commit(self._table, self._clock, self._ids)
+        item = connection_item(stop.after, stop.now)
+        commit.create("connection", connection_key(ref), "connection", item, seen(stop.before.v), version=stop.before.v)
+        for grant in stop.grants:
+            when: Condition = (equals("v", grant.v),)
+            if stop.by_exact_token:
+                when = (equals("generation", grant.generation), equals("tv", grant.tv), equals("v", grant.v))
+            commit.delete(f"grant {grant.pair}", grant_key(ref, grant.pair), when)
+        if stop.revocation is not None:
+            commit.create(
+                "revocation", revocation_key(stop.revocation.rid), "revocation", revocation_item(stop.revocation)
+            )
+        commit.create("intent", intent_key(ref, stop.intent.generation), "intent", intent_item(stop.intent))
+        owed = {stop.revocation.rid} if stop.revocation else set()
+        if stop.held is not None:
+            add_release(commit, stop.held, stop.now, "stopped", client)
+            owed.add(stop.held.rid)
+        include = {"owed": frozenset(owed)} if owed else {}
+        if stop.blocks_purge:
+            include["purges"] = frozenset({stop.intent.in_barrier})
+        if stop.held is not None:
+            when = (equals("in_flight", stop.held.in_barrier),)
+            commit.update(
+                "barrier", Update(barrier_key(ref.of_owner, client), when, remove=("in_flight",), include=include)
+            )
+        elif include:
+            commit.upsert("barrier", "barrier", Update(barrier_key(ref.of_owner, client), (), include=include))
+        if stop.account is not None and stop.before.account is not None and stop.grants:
+            item = account_item(stop.account.left(), client, stop.before.account, stop.now)
+            version = stop.account.v
+            commit.create(
+                "account", account_key(client, stop.before.account), "account", item, seen(version), version=version
+            )
+            commit.delete("member", member_key(client, stop.before.account, ref), ())
+        add_event(commit, stop.event)
+        add_idempotency(commit, stop.idempotency)
+        commit.run()
