@@ -34,7 +34,7 @@ LABEL: Final = b"quitclaim seal 1"
 
 @dataclass(frozen=True)
 class Binding:
-    """What sealed bytes are for; they open for exactly this. *subject*: connection or revocation id, or state digest."""
+    """What sealed bytes are for; they open for nothing else. *subject*: connection or revocation id, state digest."""
 
     purpose: str
     tenant: str

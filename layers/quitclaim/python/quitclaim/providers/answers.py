@@ -1,0 +1,379 @@
+"""
+What an answer means: the tables by which every status, body and silence becomes one outcome.
+
+A verdict is believed only where the provider itself gave it. A page of HTML is never one: it comes from whatever stands
+before the provider. An `error` member wins over the status, also over 200 (RB-07). Reading is tolerant where providers
+are known to be careless, and nothing that could be a live token is dropped.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+from urllib.parse import parse_qsl
+
+from quitclaim.domain.limits import TOKEN_MAX_CHARS
+from quitclaim.domain.outcomes import (
+    IdentityAnswer,
+    IdentityOutcome,
+    LooseToken,
+    Outcome,
+    RevokeAnswer,
+    RevokeOutcome,
+    TokenAnswer,
+    TokenGrant,
+)
+from quitclaim.domain.secret import Secret
+from quitclaim.providers.spec import AnswerPattern, ProviderSpec, SuccessSpec, TokenSpec
+from quitclaim.providers.transport import Answer, NoAnswer, RawAnswer
+
+type Operation = Literal["exchange", "refresh"]
+
+DEAD: Final = frozenset({"invalid_grant", "bad_verification_code", "bad_refresh_token", "invalid_refresh_token"})
+"""The code or grant is dead (RFC 6749 section 5.2; the others as GitHub and Slack spell it)."""
+CONFIG: Final = frozenset(
+    {
+        "incorrect_client_credentials",
+        "invalid_client",
+        "invalid_scope",
+        "redirect_uri_mismatch",
+        "unauthorized_client",
+        "unsupported_grant_type",
+    }
+)
+"""The client's settings are refused, which says nothing about any grant (RB-20)."""
+TRY_LATER: Final = frozenset(
+    {"rate_limit_exceeded", "rate_limited", "ratelimited", "slow_down", "temporarily_unavailable", "too_many_requests"}
+)
+"""Not now, and nothing was done."""
+BROKE: Final = frozenset({"fatal_error", "internal_error", "server_error"})
+"""The provider broke while it worked: something may have been done."""
+NOT_NOW: Final = frozenset({408, 425, 429, 503})
+"""Statuses by which a request is turned away before it is worked on, whoever says so."""
+WRONG_REQUEST: Final = frozenset({"invalid_client", "invalid_request", "unauthorized_client", "unsupported_token_type"})
+"""Errors of a revocation (RFC 7009 section 2.2.1) that the same request will meet again."""
+
+TOKEN_TEXT: Final = re.compile(r"[\x20-\x7e]+")  # VSCHAR, RFC 6749 appendix A
+CODE: Final = re.compile(r"[A-Za-z_]{1,40}")
+LIFETIME_CAP_S: Final = 366 * 86_400
+"""What is said to live longer is looked at again after a year: the unit may be another one (RB-04)."""
+
+
+# --- a token answer ----------------------------------------------------------------------------------------------
+
+
+def judge_token(
+    spec: ProviderSpec, answer: Answer, operation: Operation, sent: frozenset[str] = frozenset()
+) -> TokenAnswer:
+    """
+    The outcome of an exchange or refresh. *sent* is what the request carried: an echo of it is no new token.
+
+    A refusal without a known code ends an exchange, whose code is spent either way, and never a grant (RB-16): the
+    caller counts those by their `error_code`.
+    """
+    if isinstance(answer, NoAnswer):
+        return TokenAnswer(Outcome.UNKNOWN if answer.sent else Outcome.NOT_SENT, answer.reason)
+    body = read_body(answer)
+    if answer.status in NOT_NOW:
+        return TokenAnswer(
+            Outcome.TRY_LATER, f"http_{answer.status}", body.error_code, retry_after_ms=answer.retry_after_ms
+        )
+    if body.has_error and answer.complete:
+        judged = _of_error(spec.token, answer, body, operation)
+    elif 200 <= answer.status < 300:
+        grant = _grant(spec, body.members) if answer.complete and body.members is not None else None
+        if grant is not None:
+            return TokenAnswer(Outcome.GRANTED, grant=grant)
+        judged = TokenAnswer(Outcome.UNKNOWN, _unusable(answer, body), raw_sealable=answer.body or None)
+    else:
+        judged = _of_status(answer, body, operation)
+    if not 200 <= answer.status < 300:
+        return judged
+    salvaged = tuple(loose for loose in _loose_tokens(answer.body, body) if loose.token.reveal() not in sent)
+    return TokenAnswer(
+        judged.outcome,
+        judged.reason,
+        judged.error_code,
+        judged.retry_after_ms,
+        judged.config_fault,
+        salvaged=salvaged,
+        raw_sealable=answer.body if salvaged else judged.raw_sealable,
+    )
+
+
+def _of_error(token: TokenSpec, answer: RawAnswer, body: "Body", operation: Operation) -> TokenAnswer:
+    code, after = body.error_code, answer.retry_after_ms
+    raw = body.raw_code
+    if code in DEAD or raw in token.errors.dead:
+        return TokenAnswer(Outcome.REJECTED, "refused", code)
+    if code in CONFIG or raw in token.errors.config:
+        return TokenAnswer(Outcome.TRY_LATER, "client_refused", code, after, config_fault=True)
+    if code in TRY_LATER or raw in token.errors.try_later:
+        return TokenAnswer(Outcome.TRY_LATER, "busy", code, after)
+    if code in BROKE or answer.status >= 500:
+        return TokenAnswer(Outcome.UNKNOWN, "provider_broke", code, after)
+    if operation == "exchange":
+        return TokenAnswer(Outcome.REJECTED, "refused", code)
+    return TokenAnswer(Outcome.TRY_LATER, "refused_without_verdict", code, after)
+
+
+def _of_status(answer: RawAnswer, body: "Body", operation: Operation) -> TokenAnswer:
+    """No error member, no 2xx."""
+    reason = "html" if body.is_html else f"http_{answer.status}"
+    if answer.status < 400:  # a redirect: the address has moved, and who answered may have worked
+        return TokenAnswer(Outcome.UNKNOWN, reason, config_fault=True)
+    if answer.status >= 500 or not answer.complete:
+        return TokenAnswer(Outcome.UNKNOWN, reason, retry_after_ms=answer.retry_after_ms)
+    if body.is_html and operation == "exchange":
+        # A filter may have stopped the answer, not the request. One acknowledgement too many is the lesser evil.
+        return TokenAnswer(Outcome.UNKNOWN, reason)
+    config_fault = answer.status in (401, 404, 405) and not body.is_html
+    if operation == "exchange" and answer.status == 400:
+        return TokenAnswer(Outcome.REJECTED, reason)
+    return TokenAnswer(Outcome.TRY_LATER, reason, retry_after_ms=answer.retry_after_ms, config_fault=config_fault)
+
+
+def _unusable(answer: RawAnswer, body: "Body") -> str:
+    if not answer.complete:
+        return "cut_off"
+    return "html" if body.is_html else "malformed"
+
+
+# --- the grant in it ---------------------------------------------------------------------------------------------
+
+
+def _grant(spec: ProviderSpec, members: Mapping[str, Any]) -> TokenGrant | None:
+    """The grant; None if the answer holds no usable one."""
+    at = spec.token.response
+    access_token = _token(member(members, at.access_token))
+    refresh_value = member(members, at.refresh_token)
+    refresh_token = _token(refresh_value)
+    if access_token is None or (refresh_token is None and refresh_value not in (None, "", False)):
+        return None
+    token_type = member(members, at.token_type)
+    lifetime = seconds(member(members, at.expires_in), spec.token.expires_unit)
+    default = spec.token.default_lifetime_s
+    return TokenGrant(
+        access_token=access_token,
+        refresh_token=refresh_token,
+        token_type=token_type if isinstance(token_type, str) and CODE.fullmatch(token_type) else "Bearer",
+        expires_in_s=lifetime if lifetime is not None else (default if isinstance(default, int) else None),
+        refresh_expires_in_s=next(
+            (
+                found
+                for path in at.refresh_expires_in
+                if (found := seconds(member(members, path), spec.token.expires_unit)) is not None
+            ),
+            None,
+        ),
+        scopes=_scopes(member(members, at.scope)),
+        account_id=_account(member(members, spec.identity.in_token_response)),
+    )
+
+
+def member(members: Any, path: str | None) -> Any:
+    """The value at a path of member names with dots between; None if there is none."""
+    if path is None:
+        return None
+    for name in path.split("."):
+        if isinstance(members, Mapping):
+            members = members.get(name)
+        elif isinstance(members, list) and name.isdigit() and int(name) < len(members):
+            members = members[int(name)]
+        else:
+            return None
+    return members
+
+
+def seconds(value: Any, unit: Literal["s", "ms"] = "s") -> int | None:
+    """A lifetime in seconds; numbers in text are read (RB-01). None for what is no lifetime (RB-02)."""
+    if isinstance(value, str):
+        try:
+            value = float(value.strip()) if len(value) <= 32 else None
+        except ValueError:
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    whole = int(value) // (1000 if unit == "ms" else 1)
+    return min(whole, LIFETIME_CAP_S) if whole > 0 else None
+
+
+def _token(value: Any) -> Secret | None:
+    if isinstance(value, str) and len(value) <= TOKEN_MAX_CHARS and TOKEN_TEXT.fullmatch(value):
+        return Secret(value)
+    return None
+
+
+def _scopes(value: Any) -> frozenset[str] | None:
+    """Granted scopes: a list, or text with spaces or commas between."""
+    names = re.split(r"[\s,]+", value) if isinstance(value, str) else value
+    if not isinstance(names, list):
+        return None
+    return frozenset(name for name in names if isinstance(name, str) and name) or None
+
+
+def _account(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    text = str(value).strip()
+    return text if 0 < len(text) <= 512 else None
+
+
+def _loose_tokens(raw: bytes, body: "Body") -> list[LooseToken]:
+    """Every token in an answer that is no usable grant, refresh tokens first."""
+    found = dict(_in_members(body.members)) if body.members is not None else {}
+    text = raw.decode("utf-8", "replace")
+    for kind, quoted in re.findall(r'"((?:access|refresh)_token)"\s*:\s*"([^"\\]+)"', text):
+        found.setdefault(quoted, kind)
+    for kind, encoded in re.findall(r"(?:^|&)((?:access|refresh)_token)=([^&\s]+)(?=&)", text):
+        found.setdefault(dict(parse_qsl(f"t={encoded}")).get("t", ""), kind)
+    loose = [LooseToken(kind, token) for value, kind in found.items() if (token := _token(value)) is not None]
+    return sorted(loose, key=lambda each: each.kind, reverse=True)
+
+
+def _in_members(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Token text and its kind, wherever it stands."""
+    if depth > 6:
+        return
+    if isinstance(value, list):
+        for each in value:
+            yield from _in_members(each, depth + 1)
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            if name in ("access_token", "refresh_token") and isinstance(each, str):
+                yield each, name
+            else:
+                yield from _in_members(each, depth + 1)
+
+
+# --- an identity answer ------------------------------------------------------------------------------------------
+
+
+def judge_identity(spec: ProviderSpec, answer: Answer) -> IdentityAnswer:
+    """Whose grant it is. Only the provider's own 401 says that the access token is not taken."""
+    if isinstance(answer, NoAnswer):
+        return IdentityAnswer(IdentityOutcome.TRY_LATER, reason=answer.reason)
+    body = read_body(answer)
+    reason = "html" if body.is_html else f"http_{answer.status}"
+    if answer.status == 401 and (answer.has_bearer_challenge or body.members is not None) and not body.is_html:
+        return IdentityAnswer(IdentityOutcome.REFUSED, reason=reason)
+    if not 200 <= answer.status < 300 or not answer.complete or body.is_html:
+        return IdentityAnswer(IdentityOutcome.TRY_LATER, reason=reason, retry_after_ms=answer.retry_after_ms)
+    account = _account(member(body.members, spec.identity.field))
+    if account is None or body.has_error:
+        return IdentityAnswer(IdentityOutcome.UNREADABLE, reason="no_account")
+    return IdentityAnswer(IdentityOutcome.READ, account)
+
+
+# --- a revocation answer -----------------------------------------------------------------------------------------
+
+
+def judge_revoke(spec: ProviderSpec, answer: Answer) -> RevokeAnswer:
+    """Whether the token is dead. Only the catalogue's predicates say so; 202 and a page never do (D-34, RB-27)."""
+    if isinstance(answer, NoAnswer):
+        return RevokeAnswer(RevokeOutcome.UNKNOWN if answer.sent else RevokeOutcome.DEFERRED, answer.reason)
+    told, body, after = spec.revocation, read_body(answer), answer.retry_after_ms
+    reason = "html" if body.is_html else body.error_code or f"http_{answer.status}"
+    if answer.status in NOT_NOW:
+        return RevokeAnswer(RevokeOutcome.DEFERRED, f"http_{answer.status}", after)
+    if body.is_html or not answer.complete:
+        outcome = RevokeOutcome.DEFERRED if 300 <= answer.status < 500 else RevokeOutcome.UNKNOWN
+        return RevokeAnswer(outcome, reason if answer.complete else "cut_off", after)
+    if _is_success(told.success, answer, body):
+        return RevokeAnswer(RevokeOutcome.CONFIRMED)
+    if told.already_gone is not None and _matches(told.already_gone, answer, body):
+        return RevokeAnswer(RevokeOutcome.ALREADY_GONE, reason)
+    if body.error_code in WRONG_REQUEST or any(_matches(pattern, answer, body) for pattern in told.permanent_errors):
+        return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, reason, after)
+    # What broke on the way may have been done; a refusal was not.
+    outcome = RevokeOutcome.UNKNOWN if answer.status >= 500 else RevokeOutcome.DEFERRED
+    return RevokeAnswer(outcome, reason, after)
+
+
+def _is_success(success: SuccessSpec, answer: RawAnswer, body: "Body") -> bool:
+    if answer.status not in success.status or body.has_error:
+        return False
+    if success.body == "empty":
+        return not answer.body.strip()
+    if success.body == "json":
+        value = member(body.members, success.path)
+        return type(value) is type(success.equals) and value == success.equals
+    return True
+
+
+def _matches(pattern: AnswerPattern, answer: RawAnswer, body: "Body") -> bool:
+    return answer.status in pattern.status and (not pattern.errors or body.raw_code in pattern.errors)
+
+
+# --- a body ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Body:
+    """A body as far as it could be read."""
+
+    members: Mapping[str, Any] | None = None  # of its JSON object or form
+    is_html: bool = False
+    has_error: bool = False
+    raw_code: str | None = None  # compared with the catalogue's codes, shown to nobody
+
+    @property
+    def error_code(self) -> str | None:
+        """The provider's error code, if it is a word: whatever else is there may be a token (RB-14)."""
+        return self.raw_code if self.raw_code is not None and CODE.fullmatch(self.raw_code) else None
+
+
+def read_body(answer: RawAnswer) -> Body:
+    """JSON whatever it calls itself, else a form, else HTML, else nothing readable."""
+    try:
+        text = answer.body.decode("utf-8-sig").strip()
+    except UnicodeDecodeError:
+        text = ""
+    members = _json_object(text)
+    if members is None and answer.content_type != "text/html":
+        members = _form(text, answer.content_type)
+    if members is None:
+        looks_like_a_page = text.startswith("<") or (answer.content_type == "text/html" and text != "")
+        return Body(is_html=looks_like_a_page)
+    return Body(members, False, *_error(members))
+
+
+def _json_object(text: str) -> Mapping[str, Any] | None:
+    if not text.startswith("{"):
+        return None
+    try:
+        value = json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _form(text: str, content_type: str) -> Mapping[str, Any] | None:
+    """A form-encoded body (RB-09); one with a name twice is not readable."""
+    declared = content_type == "application/x-www-form-urlencoded"
+    if not declared and not re.match(r"(access_token|error)=|[\w.%-]+=[^<>{}\s]*&(\S*&)?(access_token|error)=", text):
+        return None
+    pairs = parse_qsl(text, keep_blank_values=True)
+    members = dict(pairs)
+    return members if pairs and len(members) == len(pairs) else None
+
+
+def _error(members: Mapping[str, Any]) -> tuple[bool, str | None]:
+    """Whether the body reports an error, and its code: as RFC 6749 says, or as Slack, Fitbit and Google APIs do."""
+    error = members.get("error")
+    if isinstance(error, Mapping):
+        return True, _first_text(error, "type", "code", "status")
+    if isinstance(error, str) and error.strip():
+        return True, error.strip()[:100]
+    errors = members.get("errors")
+    if isinstance(errors, list) and errors:
+        first = errors[0]
+        return True, _first_text(first, "errorType", "code", "error") if isinstance(first, Mapping) else None
+    # Any other value that is not "no error" is one, and so is Slack's ok: false.
+    return bool(error) or members.get("ok") is False, None
+
+
+def _first_text(members: Mapping[str, Any], *names: str) -> str | None:
+    return next((value[:100] for name in names if isinstance(value := members.get(name), str) and value), None)

@@ -1,0 +1,143 @@
+"""One client of the app at one provider, as the flows see it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from typing import Literal
+
+import httpx
+
+from quitclaim.domain.clients import ProviderClient
+from quitclaim.domain.errors import ClientConfigError
+from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
+from quitclaim.domain.revocations import Material
+from quitclaim.domain.secret import Secret
+from quitclaim.providers import oauth2
+from quitclaim.providers.spec import ProviderSpec
+from quitclaim.providers.transport import async_http, sync_http
+
+type SecretSource = Callable[[str], Secret]
+"""Where a secret is kept (`ssm:…`, `secretsmanager:…`) to the secret; raises `ClientConfigError`."""
+
+
+class ProviderHttp:
+    """The HTTP clients of one function instance, made when first needed. Tests give the transports."""
+
+    def __init__(
+        self, transport: httpx.BaseTransport | None = None, async_transport: httpx.AsyncBaseTransport | None = None
+    ) -> None:
+        self._transport = transport
+        self._async_transport = async_transport
+        self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
+
+    @cached_property
+    def sync(self) -> httpx.Client:
+        """For exchange, refresh and identity."""
+        return sync_http(self._transport)
+
+    @asynccontextmanager
+    async def in_flight(self, limit: int = 100) -> AsyncIterator[None]:
+        """While it is open, the revocations of this event loop share one pool of connections."""
+        async with async_http(self._async_transport, in_flight=limit) as http:
+            self._open = (asyncio.get_running_loop(), http)
+            try:
+                yield
+            finally:
+                self._open = None
+
+    @asynccontextmanager
+    async def revoking(self) -> AsyncIterator[httpx.AsyncClient]:
+        """For one revocation: the shared client if one is open in this loop, else one of its own."""
+        if self._open is not None and self._open[0] is asyncio.get_running_loop():
+            yield self._open[1]
+        else:
+            async with async_http(self._async_transport, in_flight=1) as http:
+                yield http
+
+
+class OAuthClient:
+    """`ports.Client` for every provider of the catalogue."""
+
+    def __init__(
+        self, settings: ProviderClient, spec: ProviderSpec, secret_source: SecretSource, http: ProviderHttp
+    ) -> None:
+        self._settings = settings
+        self._spec = spec
+        self._secret_source = secret_source
+        self._http = http
+
+    @property
+    def name(self) -> str:
+        """Our name of the client."""
+        return self._settings.name
+
+    @property
+    def provider(self) -> str:
+        """Catalogue id of the provider."""
+        return self._spec.id
+
+    @property
+    def facts(self) -> ProviderFacts:
+        """What the catalogue says of the provider."""
+        return self._spec.facts
+
+    @property
+    def confirmation(self) -> Literal["owner", "none"]:
+        """Whether a returned grant waits for its owner."""
+        return self._settings.confirmation
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """The scopes that every authorization asks for."""
+        return frozenset(self._settings.scopes)
+
+    @property
+    def purge_on_loss(self) -> bool:
+        """Whether a lost grant purges like a disconnect."""
+        return self._settings.purge_on_loss
+
+    def prepare(self) -> None:
+        """Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read."""
+        self._secret()
+
+    def authorize_url(self, *, redirect_uri: str, state: Secret, challenge: str, nonce: Secret | None) -> str:
+        """Where the browser is sent."""
+        return oauth2.authorize_url(
+            self._spec, self._settings, redirect_uri, state, challenge, self._settings.scopes, nonce
+        )
+
+    def is_issuer(self, values: Sequence[str]) -> bool:
+        """Whether the callback's `iss` values are those of this provider."""
+        return oauth2.check_iss(self._spec, values)
+
+    def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+        """The code turned into tokens: one request. Raises `ClientConfigError` before anything is sent."""
+        secret = self._secret()
+        return oauth2.exchange(
+            self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms
+        )
+
+    def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
+        """Fresh tokens: one request. Raises `ClientConfigError` before anything is sent."""
+        return oauth2.refresh(self._http.sync, self._spec, self._settings, self._secret(), refresh_token, timeout_ms)
+
+    def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
+        """Whose grant it is."""
+        return oauth2.identity(self._http.sync, self._spec, access_token, timeout_ms)
+
+    async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
+        """The end of a token at the provider: one request. Raises `ClientConfigError` before anything is sent."""
+        secret = self._secret()
+        async with self._http.revoking() as http:
+            return await oauth2.revoke(http, self._spec, self._settings, secret, material, timeout_ms)
+
+    def _secret(self) -> Secret | None:
+        """None where the provider takes no client secret at all."""
+        needed = {self._spec.token.client_auth, self._spec.revocation.client_auth} & {"basic", "post"}
+        if self._settings.secret_ref is not None:
+            return self._secret_source(self._settings.secret_ref)
+        if needed:
+            raise ClientConfigError(client=self.name, reason="no client secret is configured")
+        return None
