@@ -1,9 +1,9 @@
 """
 Every listening port of the supervisor, served by one uvicorn.
 
-The application is chosen by the port a request came in on. That is how the Runtime API knows which worker polls, without
-a path or a header that the runtime client would have to send. asyncio switches Nagle's algorithm off only where the
-listening socket names its protocol, so `bind` does; with it, one invocation takes 44 ms instead of one.
+The application is chosen by the port a request came in on. That is how the Runtime API knows which worker polls,
+without a path or a header that the runtime client would have to send. asyncio switches Nagle's algorithm off only where
+the listening socket names its protocol, so `bind` does; with it, one invocation takes 44 ms instead of one.
 """
 
 import asyncio

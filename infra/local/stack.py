@@ -25,6 +25,7 @@ from infra.local.supervisor import REPOSITORY
 
 START_WITHIN_S = 90.0
 STOP_WITHIN_S = 30.0
+PRODUCT = REPOSITORY / "layers" / "quitclaim" / "python"
 
 
 class LocalStackError(Exception):
@@ -89,6 +90,11 @@ class LocalStack:
         finally:
             if self._supervisor.stdin is not None:
                 self._supervisor.stdin.close()
+
+    @property
+    def status_of_supervisor(self) -> int | None:
+        """Its exit status once it has ended: 0 after an orderly stop, 1 if a child failed."""
+        return self._supervisor.poll() if self._supervisor is not None else None
 
     # --- where things are ------------------------------------------------------------------------------------------
 
@@ -228,7 +234,7 @@ def start_supervisor(folder: StateFolder, arguments: list[str], *, detached: boo
         return subprocess.Popen(  # noqa: S603 - our own module, our own arguments
             [sys.executable, "-m", "infra.local", "up", *arguments],
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**os.environ, "PYTHONPATH": str(PRODUCT), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL if detached else subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -60,9 +60,10 @@ class StateFolder:
         """Provider specs compiled for this stack."""
         return self.root / "catalogue"
 
-    def lock(self) -> int:
+    def lock(self) -> None:
         """Take the folder until this process ends; `AlreadyRunningError` if another process has it."""
         self.root.mkdir(parents=True, exist_ok=True)
+        # Never closed: the kernel lets it go when the process has ended, and not before.
         handle = os.open(self.root / "supervisor.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,7 +72,6 @@ class StateFolder:
             raise AlreadyRunningError(f"a stack runs in {self.root} (pid {self.running_pid()})") from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
-        return handle
 
     def running_pid(self) -> int | None:
         """The pid of the supervisor that holds the folder, None if there is none."""

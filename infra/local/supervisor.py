@@ -24,7 +24,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from infra.local.catalogue import compile_catalogue
 from infra.local.children import Child, ChildFailedError, Family, said, until
 from infra.local.clock import MovedClock
 from infra.local.control import Control
@@ -42,8 +41,15 @@ from infra.local.template import ACCOUNT, REGION, Schedule, Template, TemplateEr
 from infra.local.workers import Pool, Worker, worker_environment
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PROVIDER_SPEC = REPOSITORY / "infra" / "local" / "provider" / "dot.yaml"
+
+
+class SpecError(Exception):
+    """The spec of the local provider does not hold."""
+
+
 # The ways in which a start can fail that are said in one sentence; anything else shows its traceback.
-START_FAILURES = (ChildFailedError, MissingMiniStackError, ProvisioningError, TemplateError)
+START_FAILURES = (ChildFailedError, MissingMiniStackError, ProvisioningError, SpecError, TemplateError)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class Supervisor:
 
     async def run(self, stop: asyncio.Event) -> int:
         """Start everything, serve until *stop* is set or a child fails, stop everything. The exit status."""
-        lock = self._folder.lock()
+        self._folder.lock()
         starting: asyncio.Task[None] = asyncio.create_task(self._start())
         ends: set[asyncio.Future[Any]] = {asyncio.create_task(stop.wait()), self._fatal}
         try:
@@ -98,7 +104,6 @@ class Supervisor:
             return 1
         finally:
             await self._stop()
-            os.close(lock)
         return 0
 
     async def _start(self) -> None:
@@ -160,8 +165,7 @@ class Supervisor:
         child = await self._family.start("provider", command, log=log, environment={}, cwd=REPOSITORY)
         await until(lambda: bool(_ready_line(log)), child)
         said_ready = _ready_line(log)
-        spec = REPOSITORY / "infra" / "local" / "provider" / "dot.yaml"
-        await asyncio.to_thread(compile_catalogue, [spec], folder.catalogue, said_ready["url"])
+        await asyncio.to_thread(_compile_spec, folder.catalogue, said_ready["url"])
         return child, said_ready
 
     def _make_pools(
@@ -296,6 +300,16 @@ def _when_stdin_closes(then: Callable[[], object]) -> None:
             then()
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _compile_spec(folder: Path, base: str) -> None:
+    """Compile the local provider's spec, whose addresses are known only now, for the functions to read."""
+    from quitclaim.providers.compile import CatalogueError, compile_file  # pydantic: needed for this one file only
+
+    try:
+        compile_file(PROVIDER_SPEC, folder, variables={"base": base}, allow_loopback=True)
+    except CatalogueError as faults:
+        raise SpecError(str(faults)) from None
 
 
 def _ready_line(log: Path) -> dict[str, Any]:

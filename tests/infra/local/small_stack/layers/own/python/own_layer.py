@@ -1,0 +1,3 @@
+"""A module that only the layer has."""
+
+WORD = "from the layer"
