@@ -183,7 +183,7 @@ def _read(path: Path, variables: Mapping[str, str]) -> tuple[Any, dict[Place, in
 
 def _told(error: Any) -> tuple[Place, str]:
     """A pydantic error in our words: where, and what to do."""
-    # Where a value may be of several kinds, pydantic puts the kind it tried into the path; that is no field of the file.
+    # Where a value may be of several kinds, pydantic puts the kind it tried into the path: that is no field.
     place = tuple(str(part) for part in error["loc"] if not NO_FIELD.fullmatch(str(part)))
     match error["type"]:
         case "missing":

@@ -1,0 +1,123 @@
+"""The vault: what is sealed for what opens there and nowhere else."""
+
+import itertools
+
+import pytest
+
+from quitclaim.domain.errors import SealBrokenError, StoreError
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.revocations import Material
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.tokens import TokenPair
+from quitclaim.ports import Vault
+from quitclaim.security.vault import RingVault
+from tests.security.rings import NOW, FakeKms, MemoryRing, a_ring
+
+REF = ConnectionRef("acme", "ann", "google")
+PAIR = TokenPair("main", Secret("access"), Secret("refresh"), "Bearer")
+MATERIAL = Material("refresh_token", "main", Secret("refresh"))
+
+
+class StillClock:
+    def now(self) -> int:
+        return NOW
+
+    def pause(self, ms: int) -> None:
+        raise AssertionError("nothing waits here")
+
+
+@pytest.fixture
+def vault() -> Vault:
+    return RingVault(a_ring(), StillClock())
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        PAIR,
+        TokenPair("user", Secret('quote " and \\ and é'), None, "MAC"),
+        TokenPair("main", Secret("a" * 16384), Secret("r" * 16384), "Bearer"),
+    ],
+)
+def test_a_pair_comes_back_as_it_was(vault, pair):
+    """Name, both tokens or one, and type."""
+    sealed = vault.seal_for_use(REF, 3, 7, pair)
+
+    assert vault.open_for_use(REF, 3, 7, pair.name, sealed) == pair
+    assert pair.access_token.reveal().encode() not in sealed
+
+
+def test_every_other_kind_comes_back(vault):
+    """Revocation material, identity token, authorization with and without nonce."""
+    revoke = vault.seal_revoke_only("rid", 3, 7, MATERIAL)
+    identity = vault.seal_identity("rid", 3, Secret("access"))
+    plain = vault.seal_authorization("digest", REF, 3, Secret("verifier"), None)
+    oidc = vault.seal_authorization("digest", REF, 3, Secret("verifier"), Secret("nonce"))
+
+    assert vault.open_revoke_only("rid", 3, 7, "main", revoke) == MATERIAL
+    assert vault.open_identity("rid", 3, identity) == Secret("access")
+    assert vault.open_authorization("digest", REF, 3, plain) == (Secret("verifier"), None)
+    assert vault.open_authorization("digest", REF, 3, oidc) == (Secret("verifier"), Secret("nonce"))
+
+
+def test_S_15_no_kind_opens_as_another_or_elsewhere(vault):
+    """Every pair of places: what was sealed for one opens for none of the others."""
+    other = ConnectionRef("acme", "ann", "slack")
+    places = {
+        "use": (vault.seal_for_use(REF, 3, 7, PAIR), lambda it: vault.open_for_use(REF, 3, 7, "main", it)),
+        "other connection": (
+            vault.seal_for_use(other, 3, 7, PAIR),
+            lambda it: vault.open_for_use(other, 3, 7, "main", it),
+        ),
+        "older": (vault.seal_for_use(REF, 3, 6, PAIR), lambda it: vault.open_for_use(REF, 3, 6, "main", it)),
+        "older life": (vault.seal_for_use(REF, 2, 7, PAIR), lambda it: vault.open_for_use(REF, 2, 7, "main", it)),
+        "revoke": (
+            vault.seal_revoke_only("rid", 3, 7, MATERIAL),
+            lambda it: vault.open_revoke_only("rid", 3, 7, "main", it),
+        ),
+        "other rid": (
+            vault.seal_revoke_only("other", 3, 7, MATERIAL),
+            lambda it: vault.open_revoke_only("other", 3, 7, "main", it),
+        ),
+        "identity": (vault.seal_identity("rid", 3, Secret("a")), lambda it: vault.open_identity("rid", 3, it)),
+        "authorization": (
+            vault.seal_authorization("digest", REF, 3, Secret("v"), None),
+            lambda it: vault.open_authorization("digest", REF, 3, it),
+        ),
+        "other authorization": (
+            vault.seal_authorization("digest", other, 3, Secret("v"), None),
+            lambda it: vault.open_authorization("digest", other, 3, it),
+        ),
+    }
+
+    for (one, (sealed, _)), (two, (_, opened)) in itertools.product(places.items(), repeat=2):
+        if one == two:
+            opened(sealed)
+        else:
+            with pytest.raises(SealBrokenError):
+                opened(sealed)
+
+
+def test_after_ready_sealing_needs_no_other_service():
+    """Class L: a token in memory is sealed although table and KMS went out in the meantime."""
+    store, kms = MemoryRing(), FakeKms()
+    vault = RingVault(a_ring(store, kms), StillClock())
+    vault.ready("use", "revoke", "index")
+
+    store.is_out = kms.is_out = True
+
+    assert vault.seal_for_use(REF, 1, 0, PAIR)
+    assert vault.seal_revoke_only("rid", 1, 0, MATERIAL)
+    assert vault.seal_identity("rid", 1, Secret("a"))
+    assert vault.fingerprint(Secret("a"))
+    assert vault.account_digest("google", "1")
+    with pytest.raises(StoreError):  # it was not asked for
+        vault.confirm_code("x", NOW)
+
+
+def test_tickets_and_codes_come_from_the_macs(vault):
+    """By the connection's names and the exchange's id."""
+    assert vault.ticket(REF, 1, NOW) == vault.ticket(REF, 1, NOW)
+    assert vault.ticket(REF, 1, NOW) != vault.ticket(REF, 2, NOW)
+    assert vault.is_confirm_code(vault.confirm_code("x", NOW), "x", NOW)
+    assert not vault.is_confirm_code(Secret("00000-00000"), "x", NOW)
