@@ -25,10 +25,14 @@ def main(words: list[str]) -> int:
         return 0
     if asked.detach:
         if folder.running_pid() is None:
-            arguments = [word for word in words[1:] if word != "--detach"]
-            if "--state" not in " ".join(words):
-                arguments += ["--state", str(folder.root)]
-            wait_until_ready(folder, start_supervisor(folder, arguments, detached=True))
+            arguments = [word for word in words if word not in ("up", "--detach")]
+            # It runs in another folder; of two spellings of a path the last one counts.
+            arguments += ["--state", str(folder.root), "--template", str(asked.template.resolve())]
+            try:
+                wait_until_ready(folder, start_supervisor(folder, arguments, detached=True))
+            except LocalStackError:
+                folder.stop_running()
+                raise
         _show(folder)
         return 0
     options = Options(

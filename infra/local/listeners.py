@@ -53,6 +53,7 @@ class Listeners:
     def __init__(self) -> None:
         self._sockets: list[socket.socket] = []
         self._apps: dict[int, App] = {}
+        self._for_browsers: set[int] = set()
         self._server: _Quiet | None = None
         self._serving: asyncio.Task[None] | None = None
 
@@ -62,9 +63,11 @@ class Listeners:
         self._sockets.append(sock)
         return int(sock.getsockname()[1])
 
-    def mount(self, port: int, app: App) -> None:
-        """Serve *app* on a reserved port."""
+    def mount(self, port: int, app: App, *, for_browsers: bool = False) -> None:
+        """Serve *app* on a reserved port; requests that a page in a browser sends are refused unless *for_browsers*."""
         self._apps[port] = app
+        if for_browsers:
+            self._for_browsers.add(port)
 
     async def start(self) -> None:
         """Serve all reserved ports; returns when they accept connections."""
@@ -101,8 +104,11 @@ class Listeners:
     async def _by_port(self, scope: Scope, receive: Receive, send: Send) -> None:
         port = scope["server"][1]
         app = self._apps.get(port)
-        # A page in a browser can be made to send requests to loopback (DNS rebinding); it cannot choose this header.
-        if app is None or header(scope, "host") not in (f"{LOOPBACK}:{port}", f"localhost:{port}"):
+        # Any page in a browser can send requests to loopback, under its own name (DNS rebinding) or under ours; it can
+        # choose neither the host nor the origin that its browser writes.
+        is_ours = header(scope, "host") in (f"{LOOPBACK}:{port}", f"localhost:{port}")
+        from_page = header(scope, "origin") != "" and port not in self._for_browsers
+        if app is None or not is_ours or from_page:
             await answer_json(send, 403, {"message": "Forbidden"})
             return
         await app(scope, receive, send)

@@ -36,6 +36,7 @@ def runtime_api(worker: Worker, arn: str) -> App:
 async def _next(worker: Worker, arn: str, send: Send) -> None:
     invocation = await worker.next_invocation()
     if invocation is None:  # the process that asked is gone
+        await answer_json(send, 410, {"errorType": "WorkerEnded", "errorMessage": "nobody asks any more"})
         return
     headers = [
         ("content-type", "application/json"),

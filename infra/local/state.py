@@ -63,6 +63,7 @@ class StateFolder:
     def lock(self) -> None:
         """Take the folder until this process ends; `AlreadyRunningError` if another process has it."""
         self.root.mkdir(parents=True, exist_ok=True)
+        self.root.chmod(0o700)  # what MiniStack keeps in it is not encrypted
         # Never closed: the kernel lets it go when the process has ended, and not before.
         handle = os.open(self.root / "supervisor.pid", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

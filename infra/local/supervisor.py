@@ -149,7 +149,7 @@ class Supervisor:
         }
         pools = self._make_pools(template, provisioned, ready, has_provider=provider is not None)
         await self._serve(template, pools, keys, ports, ready)
-        await asyncio.gather(*(worker.started for worker in self._workers))
+        await asyncio.gather(*(worker.until_started() for worker in self._workers))
         folder.keep_ports(ports)
         folder.write_ready(ready)
         tell(f"the local stack is ready: {base_url} (control {ready['control_url']}, state {folder.root})")
@@ -218,7 +218,7 @@ class Supervisor:
 
         schedules = Schedules(template.schedules, self._clock, fire)
         front = HttpFront(template.routes, pools, principals, stage, self._access_log)
-        self._listeners.mount(ports["http"], front)
+        self._listeners.mount(ports["http"], front, for_browsers=True)
         self._listeners.mount(ports["lambda"], lambda_api)
         self._listeners.mount(ports["control"], Control(template, pools, schedules, self._clock, ready))
         await self._listeners.start()

@@ -194,6 +194,7 @@ class _Known:
 
 def _transformed(path: Path) -> Json:
     # Slow to import, and needed at start only.
+    from samtranslator.model.exceptions import InvalidDocumentException  # type: ignore[import-untyped]
     from samtranslator.parser.parser import Parser  # type: ignore[import-untyped]
     from samtranslator.translator.translator import Translator  # type: ignore[import-untyped]
     from samtranslator.utils import py27hash_fix as text  # type: ignore[import-untyped]
@@ -202,17 +203,19 @@ def _transformed(path: Path) -> Json:
     source = yaml_parse(path.read_text())
     for resource in source["Resources"].values():
         for key in ("CodeUri", "ContentUri"):
+            folder = resource.get("Properties", {}).get(key)
             # The translator takes code that is uploaded already: the folder stays readable as the object's key.
-            if resource["Type"].startswith("AWS::Serverless::") and isinstance(
-                resource.get("Properties", {}).get(key), str
-            ):
-                resource["Properties"][key] = f"s3://{_CODE_BUCKET}/{Path(resource['Properties'][key])}"
+            if isinstance(folder, str) and "://" not in folder:
+                resource["Properties"][key] = f"s3://{_CODE_BUCKET}/{Path(folder)}"
     parameters: Json = {}
     text.to_py27_compatible_template(source, parameters)
     # `samtranslator.translator.transform` in two lines, with a region that does not depend on the environment. Roles
     # are not played here, so the names of managed policies need not be looked up.
     translator = Translator({}, Parser(), boto_session=Session(region_name=REGION))
-    transformed = text.undo_mark_unicode_str_in_template(translator.translate(source, parameters))
+    try:
+        transformed = text.undo_mark_unicode_str_in_template(translator.translate(source, parameters))
+    except InvalidDocumentException as refused:
+        raise TemplateError(f"{path}: {'; '.join(cause.message for cause in refused.causes)}") from None
     return cast("Json", json.loads(json.dumps(transformed)))
 
 

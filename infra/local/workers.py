@@ -21,6 +21,7 @@ from infra.local.listeners import LOOPBACK
 from infra.local.template import REGION, Function
 
 RESTART_AFTER_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+START_WITHIN_S = 60.0
 # A worker that lived this long is not the one that keeps crashing.
 STEADY_AFTER_S = 30.0
 
@@ -112,6 +113,15 @@ class Worker:
     def pid(self) -> int | None:
         """The pid of the running process."""
         return self._child.pid if self._child is not None and self._child.is_running else None
+
+    async def until_started(self, within_s: float = START_WITHIN_S) -> None:
+        """Wait for the first process to ask for work; `ChildFailedError` if it ends before or takes too long."""
+        try:
+            await asyncio.wait_for(asyncio.shield(self.started), within_s)
+        except TimeoutError:
+            if self._child is None:
+                raise
+            raise ChildFailedError(self._child, f"was not ready within {within_s:.0f} s") from None
 
     async def keep_running(self) -> None:
         """Run the worker, and another in its place whenever it ends, until `stop`."""

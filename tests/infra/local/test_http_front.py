@@ -1,6 +1,8 @@
 """The HTTP API of the small stack, over the wire: who gets in, what arrives, what comes back."""
 
+import asyncio
 import http.client
+import io
 import json
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -8,7 +10,12 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from infra.local.events import Stage
+from infra.local.http_front import MAX_BODY_BYTES, HttpFront
 from infra.local.stack import LocalStack
+from infra.local.template import read_template
+from infra.local.workers import Pool
+from tests.infra.local.conftest import SMALL
 
 DEMO, OTHER = "/v1/tenants/demo/things/x", "/v1/tenants/other/things/x"
 FORBIDDEN = '{"message":"Forbidden"}'
@@ -140,6 +147,39 @@ def test_request_line_and_headers_hold_10240_bytes(stack: LocalStack, head_bytes
     connection.close()
 
     assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("body_bytes", "status", "text"),
+    [
+        (1, 503, '{"message":"Service Unavailable"}'),
+        (MAX_BODY_BYTES + 1, 413, '{"message":"Request Entity Too Large"}'),
+    ],
+)
+def test_too_long_and_too_large(body_bytes: int, status: int, text: str) -> None:
+    """No answer within the integration timeout is a 503; a body of more than 10 MiB is not handed on."""
+    template = read_template(SMALL, "local")
+    pools = {function.name: Pool(function) for function in template.functions}  # nobody works here
+    stage = Stage("000000000000", "abc", 80)
+    front = HttpFront(template.routes, pools, {}, stage, io.StringIO(), integration_timeout_s=0.05)
+
+    async def asked() -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(front), base_url="http://front") as client:
+            return await client.post("/open/x", content=bytes(body_bytes))
+
+    answer = asyncio.run(asked())
+
+    assert (answer.status_code, answer.text) == (status, text)
+
+
+@pytest.mark.parametrize(("endpoint", "status"), [("base_url", 404), ("control_url", 403), ("lambda_url", 403)])
+def test_a_page_in_a_browser_reaches_the_api_alone(stack: LocalStack, endpoint: str, status: int) -> None:
+    """Control and Invoke API refuse whatever a browser marks with the origin of a page."""
+    url = getattr(stack, endpoint) + "/clock"
+
+    answer = httpx.post(url, headers={"origin": "https://page.example"}, content="{}", trust_env=False)
+
+    assert answer.status_code == status
 
 
 def test_a_request_for_another_host_is_refused(anybody: httpx.Client) -> None:
