@@ -6,7 +6,7 @@ from typing import Any
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.events import Event, EventKind
-from quitclaim.domain.limits import BATCH, COMPACT_MS, GUARD_MS
+from quitclaim.domain.limits import BATCH, COMPACT_MS, GUARD_MS, SHARDS
 from quitclaim.domain.revocations import Claimed, Revocation, RevocationState, claim_end
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import (
@@ -388,6 +388,25 @@ class RevocationStore:
         commit.upsert("barrier", "barrier", Update(key, (), exclude={"acks": frozenset({f"x:{exchange.in_barrier}"})}))
         add_event(commit, Event(EventKind.REMOVAL_ACKNOWLEDGED, exchange.ref, exchange.id, now))
         commit.run()
+
+    def gauges(self) -> dict[str, int]:
+        """
+        How many notices wait for somebody, counted afresh: revocations that expired or are quarantined, and all that
+        the owner must acknowledge.
+
+        An estimate from an index; it stops at a thousand a shard.
+        """
+        found = [item for shard in range(SHARDS) for item in self._attention("revocation", shard)]
+        exchanges = [item for shard in range(SHARDS) for item in self._attention("exchange", shard)]
+        rids = [str(item["PK"]).removeprefix("Q#") for item in found]
+        states = [each for start in range(0, len(rids), 100) for each in self.read(rids[start : start + 100])]
+        expired = sum(each.state in (RevocationState.EXPIRED, RevocationState.UNREADABLE) for each in states)
+        quarantined = sum(each.state is RevocationState.PENDING for each in states)
+        notices = sum(each.state.is_notice for each in states) + len(exchanges)
+        return {"RevocationsExpired": expired, "RevocationsInQuarantine": quarantined, "RemovalNotices": notices}
+
+    def _attention(self, kind: str, shard: int) -> Sequence[Item]:
+        return self._table.query_index("attention", f"{kind}#{shard}", limit=1000).items
 
     # --- parts ---
 

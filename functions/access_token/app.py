@@ -1,0 +1,49 @@
+"""Hands out access tokens; the only function that sends a refresh."""
+
+from typing import Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from quitclaim.domain.errors import InvalidBodyError, QuitclaimError
+from quitclaim.domain.ids import ConnectionRef, checked_id
+from quitclaim.domain.tokens import MAIN
+from quitclaim.flows.tokens import hand_out, replay
+from quitclaim.runtime import views, wiring
+from quitclaim.runtime.http import answer, handler_of, json_body, new_resolver
+from quitclaim.runtime.world import Invocation
+
+wired = wiring.access_token()
+parts = wired.parts
+app = new_resolver()
+
+
+@app.post("/v1/tenants/<tenant>/owners/<owner>/connections/<connection_id>/access-token")
+def access_token(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """An access token that lives long enough."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    body = json_body(app.current_event.raw_event)
+    min_ttl_s, pair = body.get("min_ttl_s", 0), body.get("token", MAIN)
+    if body.keys() - {"min_ttl_s", "token"} or type(min_ttl_s) is not int or not 0 <= min_ttl_s <= 86_400:
+        raise InvalidBodyError("min_ttl_s: a number of seconds between 0 and 86400", field="min_ttl_s")
+    deadline = Invocation(app.lambda_context)
+    token = hand_out(ref, checked_id(pair, "token"), min_ttl_s * 1000, deadline, wired.handing_out)
+    return answer(views.access_token(token))
+
+
+http = handler_of(app, parts.telemetry, lambda: parts.config.current().api_id)
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """HTTP events of our API, or reconcile's closed request to send a refresh again; IAM says who may invoke us."""
+    if event.keys() != {"replay"}:
+        return http(event, context)
+    asked = event["replay"]
+    ref = ConnectionRef.checked(asked["tenant"], asked["owner"], asked["connection"])
+    try:
+        replay(ref, checked_id(asked["pair"], "pair"), Invocation(context), wired.handing_out)
+    except QuitclaimError as error:
+        parts.telemetry.say("replayed", code=error.code)
+        return {"outcome": error.code}
+    finally:
+        parts.telemetry.flush()
+    return {"outcome": "granted"}

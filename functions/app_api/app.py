@@ -1,0 +1,131 @@
+"""
+The app's own API: connections, their status, their stop. IAM on every route; tenant and owner come from the path that
+IAM judged.
+"""
+
+from typing import Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from quitclaim.domain.ids import ConnectionRef, OwnerRef
+from quitclaim.domain.return_to import checked_return_to
+from quitclaim.domain.secret import Secret
+from quitclaim.flows.connect import Started, StartRequest, confirm, start
+from quitclaim.flows.revocations import acknowledge
+from quitclaim.flows.status import ConnectionView, status, view, viewed
+from quitclaim.flows.stop import disconnect
+from quitclaim.runtime import views, wiring
+from quitclaim.runtime.bodies import Confirm, Connect, Reconnect, parsed
+from quitclaim.runtime.http import answer, generation_of, handler_of, header, json_body, new_resolver
+from quitclaim.runtime.settings import origins
+
+wired = wiring.app_api()
+parts = wired.parts
+app = new_resolver()
+OWNER = "/v1/tenants/<tenant>/owners/<owner>"
+ORIGINS = origins(wired.settings.return_origins)
+
+
+def event() -> dict[str, Any]:
+    """The event that is being answered."""
+    return app.current_event.raw_event
+
+
+def started(request: StartRequest) -> Response[str]:
+    """A start's answer: the connection, and where its user goes."""
+    done: Started = start(request, wired.connecting)
+    body: dict[str, Any] = {"connection": views.connection(ConnectionView(done.connection))}
+    if done.ticket is not None:
+        parts.telemetry.count("ConnectionsStarted")
+        body["connect_url"] = f"{parts.config.current().base_url}/connect/{done.ticket.reveal()}"
+        body["expires_at"] = done.expires_at
+    return answer(body, 201 if done.ticket is not None else 200)
+
+
+@app.post(f"{OWNER}/connections")
+def create_connection(tenant: str, owner: str) -> Response[str]:
+    """Begin a connection."""
+    body = parsed(Connect, json_body(event()))
+    ref = ConnectionRef.checked(tenant, owner, body.connection_id)
+    return_to = checked_return_to(body.return_to, ORIGINS)
+    return started(StartRequest(ref, body.client or body.provider, return_to, idempotency_key=idempotency_key()))
+
+
+@app.post(f"{OWNER}/connections/<connection_id>/reconnect")
+def reconnect(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """Begin the next generation of a connection that was lost, failed or revoked."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    body = parsed(Reconnect, json_body(event()))
+    return_to = checked_return_to(body.return_to, ORIGINS)
+    client = view(ref, reads=parts.reads, clock=parts.clock).connection.client
+    return started(StartRequest(ref, client, return_to, again=True, idempotency_key=idempotency_key()))
+
+
+@app.get(f"{OWNER}/connections")
+def list_connections(tenant: str, owner: str) -> Response[str]:
+    """All connections of the owner."""
+    found = parts.reads.connections(OwnerRef.checked(tenant, owner))
+    shown = [views.connection(viewed(each, reads=parts.reads, clock=parts.clock)) for each in found]
+    return answer({"connections": shown})
+
+
+@app.get(f"{OWNER}/connections/<connection_id>")
+def get_connection(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """One connection."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    return answer(views.connection(view(ref, reads=parts.reads, clock=parts.clock)))
+
+
+@app.delete(f"{OWNER}/connections/<connection_id>")
+def delete_connection(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """Stop a connection at the generation that the caller saw."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    stopped = disconnect(ref, generation_of(event()), wired.stopping, idempotency_key())
+    parts.telemetry.count("ConnectionsStopped")
+    return answer(views.connection(ConnectionView(stopped)))
+
+
+@app.post(f"{OWNER}/connections/<connection_id>/confirm")
+def confirm_connection(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """The owner brings back the code that the connect page gave."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    body = parsed(Confirm, json_body(event()))
+    ready = confirm(ref, body.generation, Secret(body.code), wired.connecting)
+    parts.telemetry.count("ConnectionsReady")
+    return answer(views.connection(ConnectionView(ready)))
+
+
+@app.post(f"{OWNER}/connections/<connection_id>/acknowledge-removal")
+def acknowledge_removal(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """The owner says that the access is gone at the provider."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    view(ref, reads=parts.reads, clock=parts.clock)
+    count = acknowledge(ref, reads=parts.reads, store=parts.revocations, clock=parts.clock)
+    return answer({"acknowledged": count})
+
+
+@app.get(f"{OWNER}/status")
+def owner_status(tenant: str, owner: str) -> Response[str]:
+    """What somebody may have to act on."""
+    ref = OwnerRef.checked(tenant, owner)
+    return answer(views.status(status(ref, reads=parts.reads, clients=parts.clients, clock=parts.clock)))
+
+
+@app.get(f"{OWNER}/receipts")
+def owner_receipts(tenant: str, owner: str) -> Response[str]:
+    """What became of the owner's grants."""
+    return answer({"receipts": parts.reads.receipts(OwnerRef.checked(tenant, owner))})
+
+
+@app.get("/v1/providers")
+def providers() -> Response[str]:
+    """The clients that are set up, and what disconnect does at each."""
+    return answer({"clients": [views.client(parts.clients.named(name)) for name in sorted(parts.clients.sound())]})
+
+
+def idempotency_key() -> str | None:
+    """The caller's key, where there is one."""
+    return header(event(), "idempotency-key")[:255] or None
+
+
+handler = handler_of(app, parts.telemetry, lambda: parts.config.current().api_id)

@@ -1,0 +1,144 @@
+"""
+The public pages: the hosted connect link and the provider's callback. No authorizer: state, binding cookie and owner
+confirmation stand for it.
+"""
+
+from typing import Any
+
+from aws_lambda_powertools.event_handler import Response
+
+from quitclaim.domain.errors import QuitclaimError, ReturnToInvalidError
+from quitclaim.domain.limits import COOKIE_MS
+from quitclaim.domain.return_to import checked_return_to, with_outcome
+from quitclaim.domain.secret import Secret
+from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome, complete_callback, open_link
+from quitclaim.runtime import pages, wiring
+from quitclaim.runtime.http import (
+    cookies,
+    handler_of,
+    header,
+    is_prefetch,
+    new_resolver,
+    parameters,
+    raw_body,
+    status_of,
+)
+from quitclaim.runtime.settings import origins
+from quitclaim.runtime.world import Invocation
+
+wired = wiring.connect()
+parts = wired.parts
+app = new_resolver()
+ORIGINS = origins(wired.settings.return_origins)
+HTML = "text/html; charset=utf-8"
+
+
+@app.get("/connect/<ticket>")
+def open_connect_link(ticket: str) -> Response[str]:
+    """Send the browser to the provider, bound to this browser by a cookie."""
+    if is_prefetch(app.current_event.raw_event):
+        return Response(204, None, "", headers=pages.HEADERS)
+    visit = open_link(Secret(ticket), parts.config.current().base_url, wired.connecting)
+    same_site = "None" if visit.cross_site_post else "Lax"
+    attributes = f"Path=/; Max-Age={COOKIE_MS // 1000}; Secure; HttpOnly; SameSite={same_site}"
+X
+    return Response(303, HTML, "", headers=headers)
+
+
+@app.route("/connect/<ticket>", method="HEAD")
+def look_at_connect_link(ticket: str) -> Response[str]:
+    """A scanner's look has no effect."""
+    del ticket
+    return Response(200, HTML, "", headers=pages.HEADERS)
+
+
+@app.get("/callback/<provider>")
+def callback_by_query(provider: str) -> Response[str]:
+    """The provider's answer in the query."""
+    return came_back(provider, app.current_event.raw_event.get("rawQueryString", ""))
+
+
+@app.post("/callback/<provider>")
+def callback_by_form(provider: str) -> Response[str]:
+    """The provider's answer as a form (OAuth 2.0 Form Post Response Mode)."""
+    event = app.current_event.raw_event
+    is_form = header(event, "content-type").split(";")[0].strip().lower() == "application/x-www-form-urlencoded"
+    return came_back(provider, raw_body(event).decode("utf-8", "replace") if is_form else "")
+
+
+def came_back(provider: str, text: str) -> Response[str]:
+    """Take the callback through, and tell the browser how it ended."""
+    event = app.current_event.raw_event
+    if is_prefetch(event):
+        return Response(204, None, "", headers=pages.HEADERS)
+    given = parameters(text)
+    callback = Callback(
+        provider=provider,
+        state=Secret(given["state"]) if given.get("state") else None,
+        code=Secret(given["code"]) if given.get("code") else None,
+        error=given.get("error") or None,
+        iss=(given["iss"],) if "iss" in given else (),
+        cookies=cookies(event),
+    )
+    base_url = parts.config.current().base_url
+    try:
+        done = complete_callback(callback, base_url, Invocation(app.lambda_context), wired.connecting)
+    except CallbackFailedError as failure:
+        return failed(failure)
+    parts.telemetry.count("CallbacksCompleted")
+    parts.telemetry.say("callback", outcome=done.status, provider=done.provider)
+    return told(done)
+
+
+def told(done: CallbackOutcome) -> Response[str]:
+    """Back to the app with what it needs and nothing else, or to our own page."""
+    code = done.confirm_code.reveal() if done.confirm_code is not None else None
+    target = allowed(done.return_to)
+    if target is not None:
+        outcome = {"connection_id": done.connection_id, "status": done.status}
+        return see(with_outcome(target, outcome | ({"confirm_code": code} if code else {})))
+    return Response(200, HTML, pages.awaiting(code) if code else pages.connected(), headers=pages.HEADERS)
+
+
+def failed(failure: CallbackFailedError) -> Response[str]:
+    """A bound browser is told at the app; the code says why."""
+    cause = failure.cause
+    parts.telemetry.say("callback", outcome="failed", code=cause.code)
+    target = allowed(failure.return_to)
+    if target is None:
+        return page_of(cause, "")
+    outcome = {"connection_id": failure.connection_id, "status": "failed", "code": cause.code}
+    return see(with_outcome(target, outcome))
+
+
+def allowed(return_to: str | None) -> str | None:
+    """The return target, if it is still allowed; one that is no longer is dropped, never redirected to (M-35)."""
+    try:
+        return checked_return_to(return_to, ORIGINS)
+    except ReturnToInvalidError:
+        parts.telemetry.warn("return target dropped")
+        return None
+
+
+def see(url: str) -> Response[str]:
+    """303 See Other."""
+    return Response(303, HTML, "", headers={**pages.HEADERS, "Location": url})
+
+
+def page_of(error: QuitclaimError, request_id: str) -> Response[str]:
+    """An error as a page: its sentence and code, nothing of the request."""
+    del request_id
+    return Response(status_of(error), HTML, pages.failed(error.sentence, error.code), headers=pages.HEADERS)
+
+
+def api_id() -> str:
+    """Of our own API."""
+    return parts.config.current().api_id
+
+
+def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
+    """HTTP events of our API only."""
+    return _handle(event, context)
+
+
+_handle = handler_of(app, parts.telemetry, api_id, unexpected=page_of)

@@ -1,0 +1,48 @@
+"""Request bodies of the app's API; a test holds that the hot functions do not import this."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from quitclaim.domain.errors import InvalidBodyError
+
+
+class Body(BaseModel):
+    """A closed body: what is not named is refused."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+Name = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class Connect(Body):
+    """Begin a connection."""
+
+    connection_id: Name
+    provider: Name
+    client: Name | None = None
+    return_to: Annotated[str, Field(max_length=2000)] | None = None
+
+
+class Reconnect(Body):
+    """Begin the next generation."""
+
+    return_to: Annotated[str, Field(max_length=2000)] | None = None
+
+
+class Confirm(Body):
+    """Confirm a held grant."""
+
+    generation: Annotated[int, Field(ge=1)]
+    code: Annotated[str, Field(min_length=1, max_length=64)]
+
+
+def parsed[T: Body](kind: type[T], body: dict[str, Any]) -> T:
+    """The body as *kind*. Raises `InvalidBodyError` naming the first field at fault, never its value."""
+    try:
+        return kind.model_validate(body)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])[:100] or "body"
+        raise InvalidBodyError(f"{field}: {first['msg']}", field=field) from None

@@ -1,0 +1,52 @@
+"""
+Asking other functions: the sweep to look now, `access_token` to send a refresh again. Neither ever fails its caller.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.runtime.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from mypy_boto3_lambda import LambdaClient
+
+
+class SweepKick:
+    """`ports.Kick`: an asynchronous invocation that carries the ids. A lost one costs a minute, until the schedule."""
+
+    def __init__(self, function: str, client: "Callable[[], LambdaClient]", telemetry: Telemetry) -> None:
+        self._function = function
+        self._client = client
+        self._telemetry = telemetry
+
+    def revoke_now(self, rids: Sequence[str]) -> None:
+        """Never raises."""
+        if not rids:
+            return
+        try:
+            payload = json.dumps({"rids": list(rids)}).encode()
+            self._client().invoke(FunctionName=self._function, InvocationType="Event", Payload=payload)
+        except (ClientError, BotoCoreError) as fault:
+            self._telemetry.fault("kick failed", fault)
+
+
+class AccessTokenReplay:
+    """`ports.Replay`: the one function that may send a refresh, invoked with a closed payload."""
+
+    def __init__(self, function: str, client: "Callable[[], LambdaClient]", telemetry: Telemetry) -> None:
+        self._function = function
+        self._client = client
+        self._telemetry = telemetry
+
+    def refresh(self, ref: ConnectionRef, pair: str) -> None:
+        """Never raises; what comes of it is on record."""
+        replay = {"tenant": ref.tenant, "owner": ref.owner, "connection": ref.connection, "pair": pair}
+        try:
+            payload = json.dumps({"replay": replay}).encode()
+            self._client().invoke(FunctionName=self._function, InvocationType="RequestResponse", Payload=payload)
+        except (ClientError, BotoCoreError) as fault:
+            self._telemetry.fault("replay failed", fault)

@@ -1,0 +1,85 @@
+"""What the API answers: values of the domain as JSON. No digest, no id of an exchange or revocation, nothing sealed."""
+
+from typing import Any
+
+from quitclaim.domain.connect import Blocker
+from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
+from quitclaim.flows.tokens import AccessToken
+from quitclaim.ports import Client
+
+
+def connection(view: ConnectionView) -> dict[str, Any]:
+    """A connection."""
+    of = view.connection
+    body: dict[str, Any] = {
+        "connection_id": of.ref.connection,
+        "provider": of.provider,
+        "client": of.client,
+        "state": of.state.value,
+        "generation": of.generation,
+        "awaiting_confirmation": view.awaiting_confirmation,
+    }
+    if of.phase is not None:
+        body["phase"] = of.phase.value
+    if view.confirm_until is not None:
+        body["confirm_until"] = view.confirm_until
+    if of.scopes:
+        body["scopes"] = sorted(of.scopes)
+    if of.failure is not None:
+        body["failure"] = of.failure
+    if of.closed_as is not None:
+        body["closed_as"] = of.closed_as
+    return body
+
+
+def notice(told: Notice) -> dict[str, Any]:
+    """What is owed for a connection."""
+    body: dict[str, Any] = {
+        "connection_id": told.connection_id,
+        "provider": told.provider,
+        "level": told.level.label,
+        "purge_pending": told.purge_pending,
+    }
+    optional = {"deadline": told.deadline, "manual_page": told.manual_page, "reason": told.reason}
+    return body | {name: value for name, value in optional.items() if value is not None}
+
+
+def blocker(told: Blocker) -> dict[str, Any]:
+    """What stands before a new attempt."""
+    optional = {"connection_id": told.connection, "ends_at": told.ends_at}
+    return {"level": told.level} | {name: value for name, value in optional.items() if value is not None}
+
+
+def status(told: OwnerStatus) -> dict[str, Any]:
+    """Everything of an owner."""
+    return {
+        "owner": {"deleted": told.owner is not None and told.owner.deleted_at is not None},
+        "connections": [connection(view) for view in told.connections],
+        "notices": [notice(each) for each in told.notices],
+        "blockers": {client: [blocker(each) for each in found] for client, found in told.blockers.items()},
+    }
+
+
+def access_token(token: AccessToken) -> dict[str, Any]:
+    """The one answer that carries a token."""
+    return {
+        "access_token": token.access_token.reveal(),
+        "token_type": token.token_type,
+        "expires_at": token.expires_at,
+        "token_version": token.token_version,
+        "generation": token.generation,
+    }
+
+
+def client(of: Client) -> dict[str, Any]:
+    """A client, and what disconnect does at its provider."""
+    facts = of.facts
+    return {
+        "client": of.name,
+        "provider": of.provider,
+        "scopes": sorted(of.scopes),
+        "confirmation": of.confirmation,
+        "revocable": facts.revocable,
+        "reach": facts.reach.value,
+        "manual_page": facts.manual_page,
+    }

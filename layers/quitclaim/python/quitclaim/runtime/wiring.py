@@ -1,0 +1,286 @@
+"""
+The composition root: the only place where clients are built. One function per Lambda function; each gets the key
+purposes it may use and no other.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import boto3
+from botocore.config import Config
+
+from quitclaim.flows.connect import Connecting
+from quitclaim.flows.reconcile import Reconciling
+from quitclaim.flows.revocations import Revoking
+from quitclaim.flows.stop import Stopping
+from quitclaim.flows.tokens import HandingOut
+from quitclaim.providers.client import ProviderHttp
+from quitclaim.providers.spec import COMPILED, Catalogue
+from quitclaim.runtime.config import ConfiguredClients, ParameterStore
+from quitclaim.runtime.invoke import AccessTokenReplay, SweepKick
+from quitclaim.runtime.settings import (
+    AccessTokenSettings,
+    AppApiSettings,
+    ConnectSettings,
+    ReconcileSettings,
+    RevokeSweepSettings,
+    Settings,
+    SettingsError,
+    read,
+)
+from quitclaim.runtime.telemetry import Telemetry
+from quitclaim.runtime.world import RandomIds, SystemClock, real_now
+from quitclaim.security.keys import KeyRing
+from quitclaim.security.kms import KmsKeyWrapper
+from quitclaim.security.vault import RingVault
+from quitclaim.store.connect import ConnectStore
+from quitclaim.store.reads import Reads
+from quitclaim.store.reconcile import ReconcileStore
+from quitclaim.store.revocations import RevocationStore
+from quitclaim.store.ring import RingTable
+from quitclaim.store.stop import StopStore
+from quitclaim.store.table import DynamoTable
+from quitclaim.store.tokens import TokenStore
+
+if TYPE_CHECKING:
+    from mypy_boto3_lambda import LambdaClient
+    from mypy_boto3_secretsmanager import SecretsManagerClient
+
+QUICK: Final = Config(connect_timeout=1, read_timeout=1, retries={"mode": "standard", "total_max_attempts": 2})
+"""
+Attempts x (connect + read) <= 4 s (TRANSACTIONS 3.10): a write that is not answered by then is decided again, not
+waited for.
+"""
+
+PURPOSES: Final[Mapping[str, frozenset[str]]] = {
+    "app_api": frozenset({"confirm", "index"}),
+    "access_token": frozenset({"use", "revoke", "index"}),
+    "connect": frozenset({"authorization", "use", "revoke", "confirm", "index"}),
+    "revoke_sweep": frozenset({"revoke", "index"}),
+    "reconcile": frozenset(),
+}
+"""
+Which function may use which key purpose; docs/threat-model.md says why, template.yaml holds the roles to it, a test
+holds the three together.
+"""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What every function is made of."""
+
+    settings: Settings
+    purposes: frozenset[str]
+    telemetry: Telemetry
+
+    @cached_property
+    def clock(self) -> SystemClock:
+        """Time; movable on the local stack only."""
+        if not self.settings.clock_file:
+            return SystemClock()
+        self._refuse_unless_local("QUITCLAIM_CLOCK_FILE")
+        return SystemClock(Path(self.settings.clock_file))
+
+    @cached_property
+    def ids(self) -> RandomIds:
+        """Chance."""
+        return RandomIds()
+
+    @cached_property
+    def table(self) -> DynamoTable:
+        """The table."""
+        return DynamoTable(boto3.client("dynamodb", config=QUICK), self.settings.table)
+
+    @cached_property
+    def reads(self) -> Reads:
+        """Typed reads of it."""
+        return Reads(self.table)
+
+    @cached_property
+    def config(self) -> ParameterStore:
+        """What the app team set up."""
+        return ParameterStore(
+            self.settings.config_path,
+            boto3.client("ssm", config=QUICK),
+            self._secrets_manager,
+            real_now,
+            lambda client, fault: self.telemetry.warn("client parameter does not hold", client=client, reason=fault),
+        )
+
+    @cached_property
+    def http(self) -> ProviderHttp:
+        """Towards providers."""
+        return ProviderHttp()
+
+    @cached_property
+    def clients(self) -> ConfiguredClients:
+        """The app's OAuth clients."""
+        dirs = self.settings.catalogue_dirs
+        if dirs:
+            self._refuse_unless_local("QUITCLAIM_CATALOGUE")
+        return ConfiguredClients(self.config, Catalogue((*dirs, COMPILED)), self.http)
+
+    @cached_property
+    def vault(self) -> RingVault:
+        """Sealing, for this function's purposes."""
+        wrapper = KmsKeyWrapper(boto3.client("kms", config=QUICK), self.settings.ring_key)
+        ring = RingTable(self.table, self.clock, self.ids)
+        return RingVault(KeyRing(ring, wrapper, self.settings.ring_key, self.purposes), self.clock)
+
+    @cached_property
+    def connects(self) -> ConnectStore:
+        """Writes of connecting."""
+        return ConnectStore(self.table, self.clock, self.ids)
+
+    @cached_property
+    def tokens(self) -> TokenStore:
+        """Writes of refreshing."""
+        return TokenStore(self.table, self.clock, self.ids)
+
+    @cached_property
+    def stops(self) -> StopStore:
+        """Writes of stopping."""
+        return StopStore(self.table, self.clock, self.ids)
+
+    @cached_property
+    def revocations(self) -> RevocationStore:
+        """Writes of revoking."""
+        return RevocationStore(self.table, self.clock, self.ids)
+
+    def kick(self, function: str) -> SweepKick:
+        """Asks the sweep to look now."""
+        return SweepKick(function, _lambda, self.telemetry)
+
+    def _secrets_manager(self) -> "SecretsManagerClient":
+        return boto3.client("secretsmanager", config=QUICK)
+
+    def _refuse_unless_local(self, what: str) -> None:
+        if not self.config.current().is_local:
+            raise SettingsError([f"{what} is for the local stack: it is refused unless the public address is loopback"])
+
+
+def _lambda() -> "LambdaClient":
+    return boto3.client("lambda", config=Config(connect_timeout=1, read_timeout=28, retries={"total_max_attempts": 1}))
+
+
+def _parts(kind: type[Settings], function: str) -> Parts:
+    return Parts(read(kind, os.environ), PURPOSES[function], Telemetry())
+
+
+@dataclass(frozen=True)
+class AppApi:
+    """The world of `app_api`."""
+
+    parts: Parts
+    connecting: Connecting
+    stopping: Stopping
+    settings: AppApiSettings
+
+
+def app_api() -> AppApi:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(AppApiSettings, "app_api")
+    settings = parts.settings
+    assert isinstance(settings, AppApiSettings)  # noqa: S101 - for the type checker
+    kick = parts.kick(settings.sweep_function)
+    stopping = Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick)
+    return AppApi(parts, _connecting(parts, kick), stopping, settings)
+
+
+@dataclass(frozen=True)
+class Connect:
+    """The world of `connect`."""
+
+    parts: Parts
+    connecting: Connecting
+    settings: ConnectSettings
+
+
+def connect() -> Connect:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(ConnectSettings, "connect")
+    settings = parts.settings
+    assert isinstance(settings, ConnectSettings)  # noqa: S101 - for the type checker
+    return Connect(parts, _connecting(parts, parts.kick(settings.sweep_function)), settings)
+
+
+def _connecting(parts: Parts, kick: SweepKick) -> Connecting:
+    return Connecting(
+        parts.reads, parts.connects, parts.revocations, parts.clients, parts.vault, parts.clock, parts.ids, kick
+    )
+
+
+@dataclass(frozen=True)
+class AccessTokens:
+    """The world of `access_token`."""
+
+    parts: Parts
+    handing_out: HandingOut
+
+
+def access_token() -> AccessTokens:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(AccessTokenSettings, "access_token")
+    settings = parts.settings
+    assert isinstance(settings, AccessTokenSettings)  # noqa: S101 - for the type checker
+    handing_out = HandingOut(
+        parts.reads,
+        parts.tokens,
+        parts.stops,
+        parts.clients,
+        parts.vault,
+        parts.clock,
+        parts.ids,
+        parts.kick(settings.sweep_function),
+    )
+    return AccessTokens(parts, handing_out)
+
+
+@dataclass(frozen=True)
+class RevokeSweep:
+    """The world of `revoke_sweep`."""
+
+    parts: Parts
+    revoking: Revoking
+    reconciling: ReconcileStore
+
+
+def revoke_sweep() -> RevokeSweep:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(RevokeSweepSettings, "revoke_sweep")
+    revoking = Revoking(parts.reads, parts.revocations, parts.clients, parts.vault, parts.clock)
+    return RevokeSweep(parts, revoking, ReconcileStore(parts.table, parts.clock, parts.ids))
+
+
+@dataclass(frozen=True)
+class Reconcile:
+    """The world of `reconcile`."""
+
+    parts: Parts
+    reconciling: Reconciling
+
+
+def reconcile() -> Reconcile:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(ReconcileSettings, "reconcile")
+    settings = parts.settings
+    assert isinstance(settings, ReconcileSettings)  # noqa: S101 - for the type checker
+    kick = parts.kick(settings.sweep_function)
+    reconciling = Reconciling(
+        reads=parts.reads,
+        store=ReconcileStore(parts.table, parts.clock, parts.ids),
+        connects=parts.connects,
+        tokens=parts.tokens,
+        revocations=parts.revocations,
+        stopping=Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick),
+        clients=parts.clients,
+        clock=parts.clock,
+        kick=kick,
+        replay=AccessTokenReplay(settings.access_token_function, _lambda, parts.telemetry),
+        on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
+    )
+    return Reconcile(parts, reconciling)
