@@ -183,6 +183,8 @@ class Supervisor:
         layers = os.pathsep.join(map(str, template.layers))
         pools = {}
         for function in template.functions:
+            if not function.source.is_file():
+                raise TemplateError(f"the template names {function.source}, which is not there")
             pool = pools[function.name] = Pool(function)
             for number in range(function.workers):
                 port = self._listeners.reserve()

@@ -66,6 +66,11 @@ class Function:
     workers: int
 
     @property
+    def source(self) -> Path:
+        """The file that the handler is in."""
+        return self.code / f"{self.handler.rpartition('.')[0].replace('.', '/')}.py"
+
+    @property
     def arn(self) -> str:
         """The function's ARN."""
         return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.full_name}"

@@ -161,11 +161,12 @@ def test_a_kill_in_mid_invocation(stack: LocalStack) -> None:
 def test_a_killed_worker_is_an_exit_error_for_who_invoked_it(stack: LocalStack) -> None:
     """As Lambda tells it: Runtime.ExitError, signal: killed."""
     answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(invoke(stack, {"sleep": 0.9})))
+    hang = {"queryStringParameters": {"do": "hang"}}
+    asking = threading.Thread(target=lambda: answers.append(invoke(stack, hang, name="local-echo")))
     asking.start()
-    soon(lambda: stack.in_flight("tick") == 1)
+    soon(lambda: stack.in_flight("echo") == 1)
 
-    stack.kill("tick")
+    stack.kill("echo")
     asking.join(10)
 
     assert answers[0]["FunctionError"] == "Unhandled"
