@@ -40,7 +40,7 @@ def is_public_address(text: str) -> bool:
             embedded = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
         if embedded is not None:
             return is_public_address(str(embedded))
-        if address.scope_id is not None:
+        if address.scope_id is not None or address.is_site_local:
             return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 

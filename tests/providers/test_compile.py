@@ -1,0 +1,224 @@
+"""Catalogue files: what is refused, in which words, and what is compiled."""
+
+import json
+
+import pytest
+
+from quitclaim.providers.compile import CATALOGUE, CatalogueError, compile_catalogue, compile_file, differences, main
+from quitclaim.providers.spec import COMPILED, Catalogue
+from tests.providers.specs import REMOVED, written
+
+
+def faults(folder, changes, **options):
+    """What is said of the changed entry, without the file and line."""
+    with pytest.raises(CatalogueError) as error:
+        compile_file(written(folder, changes), folder / "out", **options)
+    assert not (folder / "out").exists()
+    return [f"{fault.field} {fault.reason}" for fault in error.value.faults]
+
+
+NONE_SHAPE = {
+    "revocation": {"shape": "none", "manual_page": "https://acme.example.com/apps"},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"token.url": REMOVED}, "token.url is missing"),
+        ({"tokens": {}}, "tokens is no field of the catalogue"),
+        ({"token.urll": "x"}, "token.urll is no field of the catalogue"),
+        ({"id": "Acme"}, "id is 'Acme'; it must match"),
+        ({"id": "other"}, "id is 'other', and the file is acme.yaml"),
+        ({"status": "closed"}, "status is 'closed'; write one of 'active' or 'shut_down'"),
+        ({"sources": []}, "sources does not hold"),
+        ({"sources": REMOVED}, "sources is missing"),
+        ({"checked_on": "today"}, "checked_on is 'today'; it must match"),
+        ({"authorize.pkce": "plain"}, "authorize.pkce is 'plain'; write one of"),
+        ({"authorize.pkce": REMOVED}, "authorize.pkce is missing"),
+        ({"authorize.url": "http://acme.example.com/a"}, "authorize.url is not https"),
+        ({"authorize.url": "https://acme.example.com/a?x=y"}, "authorize.url has a query"),
+        ({"authorize.params": {"state": "x"}}, "authorize.params.state is set by Quitclaim itself"),
+        ({"authorize.params": {"code_challenge_method": "plain"}}, "authorize.params.code_challenge_method is set by"),
+        ({"authorize.params": {"prompt": 1}}, "authorize.params.prompt does not hold"),
+        ({"authorize.issuer_announced": "yes"}, "authorize.issuer is needed where iss is announced"),
+        ({"token.url": "https://10.0.0.1/token"}, "token.url leads to 10.0.0.1"),
+        ({"token.url": "https://metadata.google.internal/t"}, "token.url leads to metadata.google.internal"),
+        ({"token.url": "https://{shop}.example.com/t"}, "token.url holds a placeholder"),
+        ({"token.client_auth": "jwt"}, "token.client_auth is 'jwt'; write one of"),
+        ({"token.default_lifetime_s": REMOVED}, "token.default_lifetime_s is missing"),
+        ({"token.default_lifetime_s": 0}, "token.default_lifetime_s does not hold"),
+        ({"token.default_lifetime_s": "soon"}, "token.default_lifetime_s"),
+        ({"token.response.access_token": "a b"}, "token.response.access_token is 'a b'; it must match"),
+        ({"refresh.url": "https://localhost/x"}, "refresh.url leads to localhost"),
+        ({"refresh": {"mode": "none", "rotates": "yes"}}, "refresh.mode is none, yet a refresh is described"),
+        ({"refresh": {"mode": "none", "url": "https://acme.example.com/r"}}, "refresh.mode is none"),
+        ({"refresh.rotates": "no"}, "refresh.old_token_after_rotation says what rotation does where nothing rotates"),
+        ({"refresh.rotates": True}, "refresh.rotates is True; write one of"),
+        ({"revocation.shape": "token_in_path"}, "revocation.shape is 'token_in_path'; write one of"),
+        ({"revocation.url": "https://192.168.1.1/r"}, "revocation.url leads to 192.168.1.1"),
+        ({"revocation.url": REMOVED}, "revocation.url is missing"),
+        ({"revocation.takes": REMOVED}, "revocation.takes is missing"),
+        ({"revocation.reach": REMOVED}, "revocation.reach is missing"),
+        ({"revocation.client_auth": REMOVED}, "revocation.client_auth is missing"),
+        ({"revocation.success": REMOVED}, "revocation.success is missing"),
+        ({"revocation.success.status": []}, "revocation.success.status does not hold"),
+        ({"revocation.success.status": ["200"]}, "revocation.success.status.0 does not hold"),
+        ({"revocation.success.status": [400]}, "revocation.success.status counts a refusal as success"),
+        ({"revocation.success.status": [200, 202]}, "revocation.success.status counts 202 as success"),
+        ({"revocation.success.body": {"path": "ok"}}, "revocation.success.body.equals is missing"),
+        ({"revocation.already_gone": {"status": [200]}}, "revocation.already_gone would take a failed success"),
+        ({"revocation.already_gone": {"errors": ["x"]}}, "revocation.already_gone.status is missing"),
+        ({"revocation.manual_page": "ftp://x"}, "revocation.manual_page is not https"),
+        ({"revocation": {"shape": "none"}}, "revocation.manual_page is the owner's only way out"),
+        (
+            {"revocation.shape": "none", "revocation.manual_page": "https://acme.example.com/apps"},
+            "revocation.success describes a call where shape is none",
+        ),
+        ({"revocation.reach": "authorization", "identity": REMOVED}, "revocation.reach is authorization, and nothing"),
+        ({"revocation.reach": "account", "identity": REMOVED}, "revocation.reach is account, and nothing"),
+        ({"revocation.reach": "unknown", "identity": REMOVED}, "revocation.reach is unknown, and nothing"),
+        ({"identity": {"url": "https://acme.example.com/me"}}, "identity has only one of url and field"),
+        ({"identity": {}}, "identity says no way to read the account"),
+        ({"identity.url": "https://[::1]/me"}, "identity.url leads to ::1"),
+    ],
+)
+def test_a_file_that_does_not_hold_is_refused(tmp_path, changes, said):
+    """The error names the field, the reason and the way out; nothing is written."""
+    assert any(fault.startswith(said) for fault in faults(tmp_path, changes)), faults(tmp_path, changes)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"revocation.reach": "family", "identity": REMOVED},
+        {"revocation.reach": "token", "identity": REMOVED},
+        {"revocation.reach": "account"},
+        {"identity": {"in_token_response": "user.0.id"}, "revocation.reach": "unknown"},
+        {**NONE_SHAPE, "identity": REMOVED},
+        {"revocation.success.body": {"path": "revoked", "equals": True}},
+        {"revocation.success.body": "empty"},
+        {"revocation.already_gone": "same_as_success"},
+        {"revocation.already_gone": {"status": [200], "errors": ["token_revoked"]}},
+        {"token.default_lifetime_s": "never"},
+        {"refresh": {"mode": "none"}},
+        {"authorize.issuer": "https://acme.example.com", "authorize.issuer_announced": "yes"},
+    ],
+)
+def test_a_file_that_holds_is_compiled(tmp_path, changes):
+    """And read again by the functions."""
+    compile_file(written(tmp_path, changes), tmp_path / "out")
+
+    assert Catalogue([tmp_path / "out"]).get("acme").name == "Acme"
+
+
+def test_every_fault_is_told_at_once(tmp_path):
+    """Whoever corrects a file corrects it once."""
+    changes = {"token.url": "http://x.example.com/", "revocation.success.status": [500], "identity": {}}
+
+    assert len(faults(tmp_path, changes)) == 3
+
+
+def test_an_error_names_file_and_line(tmp_path):
+    """Where to look."""
+    path = tmp_path / "acme.yaml"
+    path.write_text(written(tmp_path).read_text().replace("pkce: required", "pkce: plain"))
+    line = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if "plain" in text)
+
+    with pytest.raises(CatalogueError, match=rf"^acme\.yaml:{line}: authorize\.pkce is 'plain'"):
+        compile_file(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("id: a\nid: b\n", "acme.yaml:2: id stands twice"),
+        ("a: [1\n", "the file is not YAML"),
+        ("a: !!python/object:os.system x\n", "the file is not YAML"),
+        ("", "the file does not hold"),
+        ("- a\n", "the file does not hold"),
+    ],
+)
+def test_what_is_no_plain_yaml_is_refused(tmp_path, text, said):
+    """Duplicate keys, broken text, tags that build objects, no mapping."""
+    path = tmp_path / "acme.yaml"
+    path.write_text(text)
+
+    with pytest.raises(CatalogueError) as error:
+        compile_file(path, tmp_path / "out")
+
+    assert said in str(error.value)
+
+
+def test_yes_and_no_are_words(tmp_path):
+    """YAML's old idea that `no` is false does not reach the catalogue, and a date stays text."""
+    path = written(tmp_path, {"refresh": {"mode": "refresh_token"}})
+    path.write_text(path.read_text().replace("mode: refresh_token", "mode: refresh_token\n  rotates: no"))
+
+    compile_file(path, tmp_path / "out")
+
+    assert Catalogue([tmp_path / "out"]).get("acme").refresh.rotates == "no"
+
+
+def test_variables_fill_a_local_entry(tmp_path):
+    """The local stack names its base address; http on this machine needs the permission."""
+    changes = {
+        "authorize.url": "{base}/authorize",
+        "token.url": "{base}/token",
+        "revocation.url": "{base}/revoke",
+        "identity.url": "{base}/me",
+    }
+    variables = {"base": "http://127.0.0.1:8123"}
+
+    assert any("placeholder" in fault for fault in faults(tmp_path, changes, allow_loopback=True))
+    assert any("not https" in fault for fault in faults(tmp_path, changes, variables=variables))
+    compile_file(written(tmp_path, changes), tmp_path / "out", variables=variables, allow_loopback=True)
+
+    spec = Catalogue([tmp_path / "out"]).get("acme")
+    assert spec.token.url == "http://127.0.0.1:8123/token"
+    assert spec.allow_loopback
+
+
+def test_the_compiled_catalogue_is_what_its_files_compile_to():
+    """The JSON that is checked in is a fresh compile of the YAML beside it."""
+    assert differences() == []
+
+
+def test_no_entry_that_ships_leads_to_this_machine():
+    """Loopback is for the local stack alone."""
+    catalogue = Catalogue()
+
+    assert catalogue.ids() == sorted(path.stem for path in CATALOGUE.glob("*.yaml"))
+    assert not any(catalogue.get(each).allow_loopback for each in catalogue.ids())
+
+
+def test_entries_say_where_they_know_it_from():
+    """Every entry has a date and at least two sources."""
+    for path in COMPILED.glob("*.json"):
+        entry = json.loads(path.read_text())
+        assert entry["checked_on"]
+        assert len(entry["sources"]) >= 2
+
+
+def test_a_catalogue_is_compiled_as_a_whole(tmp_path, capsys):
+    """The command writes, removes what no file stands behind, finds differences, and writes nothing on a fault."""
+    source, out = tmp_path / "source", tmp_path / "out"
+    source.mkdir()
+    out.mkdir()
+    (out / "gone.json").write_text("{}")
+    written(source)
+
+    assert main([str(source), str(out), "--check"]) == 1
+    assert "acme.json is not what" in capsys.readouterr().err
+    assert main([str(source), str(out)]) == 0
+    assert [path.name for path in out.iterdir()] == ["acme.json"]
+    assert main([str(source), str(out), "--check"]) == 0
+    assert main([str(source / "acme.yaml"), str(out), "--check"]) == 0
+
+    (source / "other.yaml").write_text("id: other\n")
+    assert main([str(source), str(out)]) == 1
+    assert "other.yaml:1: " in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["acme.json"]
+    with pytest.raises(CatalogueError):
+        compile_catalogue(source, out)
