@@ -38,3 +38,43 @@ endef
 
 .PHONY: setup
 setup: .venv/ready .venv-ministack/ready ## make the environments (the other targets do it by themselves)
+
+# --- the local stack ----------------------------------------------------------------------------------------------
+.PHONY: demo up down
+demo: setup ## one connection's whole life, and a crash, against a real authorization server; ends with its verdict
+	@$(PY) -m infra.local.demo
+
+up: setup ## start the local stack and leave it running; prints its addresses
+	@$(PY) -m infra.local up --detach --provider
+
+down: ## stop the local stack
+	@[ ! -x $(PY) ] || $(PY) -m infra.local down
+
+# --- tests and checks ---------------------------------------------------------------------------------------------
+.PHONY: test check build
+test: setup ## every test: rules, store, flows, interop, workers killed on the way
+	@$(PY) -m pytest
+
+check: setup .venv-sam/ready ## format, lint, types, the catalogue, the template
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/mypy
+	@for f in functions/*/app.py; do .venv/bin/mypy $$f || exit 1; done
+	@$(PY) -m quitclaim.providers.compile --check layers/quitclaim/python/quitclaim/providers/catalogue layers/quitclaim/python/quitclaim/providers/catalogue/compiled
+	@.venv/bin/cfn-lint
+	@.venv-sam/bin/sam validate --lint
+
+build: setup .venv-sam/ready ## what sam deploy takes: the functions and both layers
+	@find layers/quitclaim functions -name __pycache__ -prune -exec rm -r {} +
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-sam/bin/sam build
+
+.PHONY: lock clean
+lock: ## make the locks again from pyproject.toml (needs uv)
+	@uv pip compile $(LOCK) --group dev pyproject.toml -o requirements/dev.txt
+	@uv pip compile $(LOCK) -c requirements/dev.txt pyproject.toml -o requirements/runtime.txt
+	@uv pip compile $(LOCK) --group ministack -o requirements/ministack.txt
+	@uv pip compile $(LOCK) --group sam -o requirements/sam.txt
+LOCK := --quiet --python-version 3.13 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+
+clean: down ## remove everything that was made: environments, builds, local state
+	@rm -rf .venv .venv-ministack .venv-sam build var .aws-sam .mypy_cache .ruff_cache .pytest_cache

@@ -41,8 +41,8 @@ def open_connect_link(ticket: str) -> Response[str]:
     visit = open_link(Secret(ticket), parts.config.current().base_url, wired.connecting)
     same_site = "None" if visit.cross_site_post else "Lax"
     attributes = f"Path=/; Max-Age={COOKIE_MS // 1000}; Secure; HttpOnly; SameSite={same_site}"
-X
-    return Response(303, HTML, "", headers=headers)
+    cookie = f"{visit.cookie}={visit.binding.reveal()}; {attributes}"
+    return Response(303, HTML, "", headers={**pages.HEADERS, "Location": visit.url, "Set-Cookie": cookie})
 
 
 @app.route("/connect/<ticket>", method="HEAD")

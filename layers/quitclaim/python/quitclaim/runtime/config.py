@@ -65,10 +65,10 @@ class ParameterStore:
         self._config: StackConfig | None = None
         self._opened: dict[str, tuple[int, Secret]] = {}
 
-    def current(self) -> StackConfig:
+    def current(self, max_age_ms: int = KEPT_MS) -> StackConfig:
         """The configuration, at most five minutes old. Raises `StoreError` where it cannot be read and never was."""
         now = self._ages()
-        if self._config is None or now - self._config.read_at >= KEPT_MS:
+        if self._config is None or now - self._config.read_at >= max_age_ms:
             try:
                 self._config = self._read(now)
             except (ClientError, BotoCoreError) as fault:
@@ -133,6 +133,9 @@ class ConfiguredClients:
         """Raises `ProviderNotRegisteredError`, `ClientConfigError` where its parameter does not hold."""
         config = self._config.current()
         settings = config.clients.get(name)
+        if settings is None:  # perhaps it was put there a moment ago: nobody should wait five minutes for it
+            config = self._config.current(max_age_ms=0)
+            settings = config.clients.get(name)
         if settings is None:
             if name in config.faulty:
                 raise ClientConfigError(client=name, reason="the client's parameter does not hold")

@@ -6,6 +6,8 @@ Metrics are counts and gauges by function; a gauge is published on every run, so
 (H-16).
 """
 
+import json
+import logging
 import traceback
 from typing import Any, Final
 
@@ -43,6 +45,9 @@ class Telemetry:
     """Of one function."""
 
     def __init__(self) -> None:
+        # A library's own lines are not of the list: what it has to say comes to us as an exception.
+        for library in ("botocore", "boto3", "urllib3"):
+            logging.getLogger(library).setLevel(logging.ERROR)
         self._logger = Logger(use_rfc3339=True, log_uncaught_exceptions=False)
         self._metrics = Metrics()
 
@@ -72,8 +77,6 @@ class Telemetry:
 
 
 def _line(metrics: Metrics) -> str:
-    import json
-
     return json.dumps(metrics.serialize_metric_set(), separators=(",", ":"))
 
 
