@@ -13,6 +13,7 @@ from httpx_aiohttp import AiohttpTransport
 from quitclaim.providers.addresses import is_reachable
 
 IDLE_S: Final = 15.0
+NOT_SENT: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 
 
 class JudgingResolver(AbstractResolver):
@@ -36,6 +37,34 @@ class JudgingResolver(AbstractResolver):
         await self._names.close()
 
 
+class _HonestTransport(httpx.AsyncBaseTransport):
+    """
+    Says whether a request left.
+
+    The transport underneath calls every lost connection a ConnectTimeout, also one that was lost after the send, and
+    lets some errors of aiohttp through, with the URL in them.
+    """
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send *request*; raises ConnectError where it did not leave, else ReadTimeout or ReadError."""
+        try:
+            return await self._inner.handle_async_request(request)
+        except (httpx.TransportError, aiohttp.ClientError, OSError) as fault:
+            cause = fault.__cause__ if isinstance(fault, httpx.TransportError) else fault
+            if isinstance(cause, NOT_SENT):
+                raise httpx.ConnectError("not_connected") from None
+            if isinstance(cause, TimeoutError):
+                raise httpx.ReadTimeout("timeout") from None
+            raise httpx.ReadError("connection_lost") from None
+
+    async def aclose(self) -> None:
+        """Close what is open."""
+        await self._inner.aclose()
+
+
 def aiohttp_transport(tls: ssl.SSLContext, in_flight: int) -> httpx.AsyncBaseTransport:
     """A transport for one event loop: made at its first request, closed with its client."""
 
@@ -45,4 +74,4 @@ def aiohttp_transport(tls: ssl.SSLContext, in_flight: int) -> httpx.AsyncBaseTra
         )
         return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
 
-    return AiohttpTransport(verify=tls, trust_env=False, client=session)
+    return _HonestTransport(AiohttpTransport(verify=tls, trust_env=False, client=session))
