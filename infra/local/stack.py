@@ -179,7 +179,7 @@ class LocalStack:
     def add_client(self, name: str, config: Mapping[str, Any], secret: str) -> None:
         """Configure the provider client *name*; its secret goes to a SecureString that the configuration names."""
         ssm = self.boto3_client("ssm")
-        place = f"{self.config_path}/secrets/{name}"
+        place = f"{self.config_path.replace('/quitclaim/', '/quitclaim-secrets/', 1)}/{name}"
         ssm.put_parameter(Name=place, Value=secret, Type="SecureString", Overwrite=True)
         value = json.dumps({"secret": f"ssm:{place}", **config})
         ssm.put_parameter(Name=f"{self.config_path}/clients/{name}", Value=value, Type="String", Overwrite=True)

@@ -61,7 +61,7 @@ def test_expired_revocations_alarm_at_once() -> None:
     """One expired revocation is one too many: one data point above zero (P-4: within two minutes)."""
     alarm = alarms()["RevocationsExpired"]
 
-    assert (alarm["Namespace"], alarm["MetricName"]) == ("Quitclaim", "RevocationsExpired")
+    assert (alarm["Namespace"], alarm["MetricName"]) == ({"Ref": "MetricNamespace"}, "RevocationsExpired")
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
     assert (alarm["Statistic"], alarm["Period"], alarm["EvaluationPeriods"]) == ("Maximum", 60, 1)
 
@@ -70,7 +70,7 @@ def test_a_missing_heartbeat_alarms() -> None:
     """Three minutes without a sweep that came to its end, whether it sent nothing or less than one."""
     alarm = alarms()["SweepHeartbeat"]
 
-    assert (alarm["Namespace"], alarm["MetricName"]) == ("Quitclaim", "SweepHeartbeat")
+    assert (alarm["Namespace"], alarm["MetricName"]) == ({"Ref": "MetricNamespace"}, "SweepHeartbeat")
     assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
     assert alarm["Period"] * alarm["EvaluationPeriods"] == 180
     assert "DatapointsToAlarm" not in alarm

@@ -28,7 +28,7 @@ PURPOSES = {
 }
 NAMED_BY_OTHERS = re.compile(
     r"^arn:\$\{AWS::Partition\}:(ssm|secretsmanager):\$\{AWS::Region\}:\$\{AWS::AccountId\}:"
-    r"(parameter/quitclaim/\$\{AWS::StackName\}/secrets/\*|secret:quitclaim/\$\{AWS::StackName\}/\*)$"
+    r"(parameter/quitclaim-secrets/\$\{AWS::StackName\}/\*|secret:quitclaim/\$\{AWS::StackName\}/\*)$"
 )
 """Client secrets are made by hand and named after the client, so only the stack's folder is known here."""
 

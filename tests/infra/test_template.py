@@ -24,7 +24,7 @@ EVERYWHERE = {
     "QUITCLAIM_TABLE": "${Table}",
     "QUITCLAIM_RING_KEY": "${RingKey.Arn}",
     "QUITCLAIM_CONFIG_PATH": "/quitclaim/${AWS::StackName}",
-    "POWERTOOLS_METRICS_NAMESPACE": "Quitclaim",
+    "POWERTOOLS_METRICS_NAMESPACE": "Quitclaim/${AWS::StackName}",
     "POWERTOOLS_LOG_LEVEL": "INFO",
 }
 RETURN_ORIGINS = {"QUITCLAIM_RETURN_ORIGINS": "${ReturnOrigins}"}

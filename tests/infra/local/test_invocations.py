@@ -84,7 +84,11 @@ def test_the_configuration_names_this_api(stack: LocalStack) -> None:
     values = {each["Name"].removeprefix(stack.config_path): each["Value"] for each in found}
     assert (values["/base-url"], values["/api-id"]) == (stack.base_url, stack.api_id)
     client = json.loads(values["/clients/dot"])
-    assert client == {"provider": "dot", "client_id": "id", "secret": f"ssm:{stack.config_path}/secrets/dot"}
+    assert client == {
+        "provider": "dot",
+        "client_id": "id",
+        "secret": f"ssm:/quitclaim-secrets/{stack.config_path.rsplit('/', 1)[1]}/dot",
+    }
     assert "made-up-secret" not in json.dumps(values)
 
 
