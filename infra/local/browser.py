@@ -78,9 +78,9 @@ class Page:
                 return form
         raise BrowserError(f"no form with {name!r} on {urlsplit(self.url).path} ({self.status})")
 
-    def element(self, element_id: str) -> str | None:
-        """The text of the element with that id, if there is one."""
-        return _Reader.of(self.text).by_id.get(element_id)
+    def labelled(self, label: str) -> str | None:
+        """The text of the element with that `aria-label`, if there is one."""
+        return _Reader.of(self.text).by_label.get(label)
 
 
 class _Reader(HTMLParser):
@@ -94,7 +94,7 @@ class _Reader(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.forms: list[Form] = []
         self.words: list[str] = []
-        self.by_id: dict[str, str] = {}
+        self.by_label: dict[str, str] = {}
         self._open: list[tuple[str, str | None]] = []
         self._in_form = False
         self._area: str | None = None
@@ -110,7 +110,7 @@ class _Reader(HTMLParser):
         """Open an element; take note of forms and their fields."""
         have = {name: value or "" for name, value in attrs}
         if tag not in self.VOID:
-            self._open.append((tag, have.get("id")))
+            self._open.append((tag, have.get("aria-label")))
         if tag == "form":
             self.forms.append(Form(have.get("action", ""), have.get("method", "get").upper()))
             self._in_form = True
@@ -142,15 +142,15 @@ class _Reader(HTMLParser):
                 break
 
     def handle_data(self, data: str) -> None:
-        """Text: of the page, of the elements with an id around it, or of a text area."""
+        """Text: of the page, of the labelled elements around it, or of a text area."""
         if self._area is not None and self._in_form:
             self.forms[-1].fields[self._area] += data
         if any(tag in ("script", "style", "title") for tag, _ in self._open):
             return
         self.words.append(data)
-        for _, element_id in self._open:
-            if element_id:
-                self.by_id[element_id] = self.by_id.get(element_id, "") + data.strip()
+        for _, label in self._open:
+            if label:
+                self.by_label[label] = self.by_label.get(label, "") + data.strip()
 
 
 # --- cookies -------------------------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def one_life(tale: Tale, life: Life) -> None:
         first = life.living()
         _must(len(first) == 1, "one living refresh token at the provider", str(len(first)))
         step.state = life.state
-        _must(life.view().get("awaiting_confirmation") is not None, "awaiting_confirmation in the view", step.state)
+        _must(life.view()["awaiting_confirmation"], "awaiting_confirmation in the view", step.state)
 
     with tale.step("the owner, signed in at the app, confirms with the code: installed") as step:
         expect(life.confirm(code), 200)
@@ -122,14 +122,14 @@ def one_life(tale: Tale, life: Life) -> None:
         _must(token["expires_at"] <= stack.now_ms(), "an expired token", "one that is still valid")
         step.state = life.state
 
-    with tale.step("asked again: refreshed and rotated, the old refresh token is spent") as step:
+    with tale.step("asked again: refreshed, the old refresh token is spent") as step:
         again = expect(life.token(), 200)
         _must(again["token_version"] == token["token_version"] + 1, "the next token version", again["token_version"])
         _must(provider.who_am_i(again["access_token"]).status_code == 200, "200 from /api/me", "a refusal")
         spent = {line.digest: line for line in provider.ledger(client.client_id, "refresh")}[first[0].digest]
         _must(spent.revoked is not None, "the first refresh token spent in the provider's ledger", "still good")
         _must(len(life.living()) == 1, "one living refresh token", str(len(life.living())))
-        step.text += f", version {again['token_version']}"
+        step.text += f"; token version {again['token_version']}"
         step.state = life.state
 
     with tale.step("the owner disconnects: from here on no token is handed out") as step:
@@ -139,8 +139,8 @@ def one_life(tale: Tale, life: Life) -> None:
         step.state = life.state
 
     with tale.step("the sweep, kicked by the stop, revokes the grant at the provider") as step:
-        how = life.revoked_by_kick_or_sweep()
-        step.text += f" ({how})"
+        if not life.revoked_by_the_kick():
+            step.text = "the next sweep revokes the grant at the provider (the kick was lost)"
         step.state = life.state
 
     with tale.step("reconciled: purge, revocation and barrier are settled") as step:
@@ -148,11 +148,11 @@ def one_life(tale: Tale, life: Life) -> None:
         step.state = _in_state(life, "revoked")
         _must(life.view().get("closed_as") == "confirmed", "closed as confirmed", str(life.view().get("closed_as")))
 
-    with tale.step("asked itself, the provider refuses the refresh token") as step:
+    with tale.step("the provider's own word") as step:
         verdict = provider.try_refresh(client.client_id, client.secret, username=life.username)
         _must(not verdict.accepted, "a refusal", "the provider took it")
         _must(not provider.introspect(again["access_token"]), "introspection: inactive", "active")
-        step.text += f" ({verdict.status} {verdict.error}); introspection: inactive"
+        step.text += f": {verdict.status} {verdict.error}, introspection inactive"
         step.state = life.state
 
 
@@ -198,10 +198,10 @@ def one_crash(tale: Tale, life: Life) -> str:
         _must(life.notice() in (None, "not_needed", "confirmed"), "no open notice", life.notice())
         step.state = life.state
 
-    with tale.step("asked itself, the provider refuses the held refresh token") as step:
+    with tale.step("the provider's own word on the held token") as step:
         verdict = provider.try_refresh(client.client_id, client.secret, digest=living[0].digest)
         _must(not verdict.accepted, "a refusal", "the provider took it")
-        step.text += f" ({verdict.status} {verdict.error})"
+        step.text += f": refused ({verdict.status} {verdict.error})"
         step.state = life.state
     left = [line for line in provider.ledger(client.client_id) if line.live]
     _must(not left, "nothing alive in the provider's ledger", f"{len(left)} living tokens")

@@ -170,8 +170,8 @@ class Life:
 
     # --- what runs by itself once a minute --------------------------------------------------------------------------
 
-    def revoked_by_kick_or_sweep(self) -> str:
-        """Wait until nothing of it lives; if the kick was lost, the next sweep does it. Says which it was."""
+    def revoked_by_the_kick(self) -> bool:
+        """Wait until nothing of it lives at the provider; False where the kick was lost and the next sweep did it."""
 
         def is_dead() -> bool | None:
             return not self.living() or None
@@ -183,8 +183,8 @@ class Life:
             self.stack.advance(60)
             self.stack.fire("revoke_sweep")
             until(is_dead, expected, lambda: "one", within_s=5)
-            return "next sweep"
-        return "at once"
+            return False
+        return True
 
     def settle(self, state: str, rounds: int = 6) -> None:
         """Run sweep and reconciliation, a minute of the moved clock apart, until the connection is in *state*."""
@@ -217,7 +217,7 @@ class Life:
 
     def code_on(self, page: Page) -> str:
         """The confirmation code: in the address of the app's return page, else on our result page."""
-        code = page.query.get("confirm_code") or page.element("confirm-code")
+        code = page.query.get("confirm_code") or page.labelled("Confirmation code")
         if not code:
             raise UnexpectedError("a confirmation code", f"{page.status} {page.words[:120]!r} after {page.walked[-1]}")
         self.secrets.add(code)

@@ -123,9 +123,10 @@ def test_a_form_is_read_with_its_hidden_fields_and_buttons() -> None:
         APP,
         200,
         httpx.Headers(),
-        """<title>t</title><h1>Code <b id="code"> AB-12 </b></h1><form method=post action="/go?x=1"><input type=hidden
-        name=csrf value="a&amp;b"><input name=user><input type=checkbox name=no><input type=checkbox name=yes checked>
-        <textarea name=note>hi</textarea><button name=allow value=1>Yes</button><input type=submit value=No></form>""",
+        """<title>t</title><h1>Code <b aria-label="The code"> AB-12 </b></h1>
+        <form method=post action="/go?x=1"><input type=hidden name=csrf value="a&amp;b"><input name=user>
+        <input type=checkbox name=no><input type=checkbox name=yes checked><textarea name=note>hi</textarea>
+        <button name=allow value=1>Yes</button><input type=submit value=No></form>""",
         (),
     )
 
@@ -134,7 +135,7 @@ def test_a_form_is_read_with_its_hidden_fields_and_buttons() -> None:
     assert (form.method, form.action) == ("POST", "/go?x=1")
     assert form.fields == {"csrf": "a&b", "user": "", "yes": "on", "note": "hi"}
     assert form.buttons == [("allow", "1"), ("", "No")]
-    assert page.element("code") == "AB-12"
+    assert page.labelled("The code") == "AB-12"
     assert page.words == "Code AB-12 hi Yes"
 
 

@@ -32,7 +32,7 @@ def test_a_grant_lives_and_dies_as_its_owner_wants(life: Life) -> None:
 
     assert expect(life.disconnect(), 200)["state"] == "revoking"
     assert life.token().status_code == 409
-    life.revoked_by_kick_or_sweep()
+    life.revoked_by_the_kick()
     life.settle("revoked")
     assert life.view()["closed_as"] == "confirmed"
     assert life.notice() in (None, "not_needed", "confirmed")
@@ -98,7 +98,7 @@ def test_the_fifth_wrong_code_gives_the_grant_back(life: Life) -> None:
     assert answers[:4] == ["CONFIRM_CODE_WRONG"] * 4
     assert life.confirm(right).status_code == 409
     assert life.state == "failed"
-    life.revoked_by_kick_or_sweep()
+    life.revoked_by_the_kick()
     assert life.living() == []
 
 
@@ -108,7 +108,7 @@ def test_a_disconnect_before_the_confirmation_revokes_what_is_held(life: Life) -
 
     assert expect(life.disconnect(), 200)["state"] == "revoking"
 
-    life.revoked_by_kick_or_sweep()
+    life.revoked_by_the_kick()
     life.settle("revoked")
     assert life.living() == []
 
@@ -130,7 +130,7 @@ def test_a_revoked_connection_can_be_connected_again(life: Life) -> None:
     """`reconnect` begins the next generation; the old one's tokens stay dead."""
     first = life.connect()
     expect(life.disconnect(), 200)
-    life.revoked_by_kick_or_sweep()
+    life.revoked_by_the_kick()
     life.settle("revoked")
 
     answer = expect(life.api.post(f"{life.path}/reconnect", json={}), 201)
