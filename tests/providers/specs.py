@@ -35,6 +35,7 @@ ENTRY: dict[str, Any] = {
 CLIENT = ProviderClient("acme-web", "acme", "client-1", "ssm:/q/secret", ("read", "write"))
 SECRET = Secret("client-secret-canary")
 REMOVED = object()
+COMPILED_ONCE: dict[tuple[str, bool], ProviderSpec] = {}
 
 
 def changed_entry(changes: dict[str, Any]) -> dict[str, Any]:
@@ -60,5 +61,9 @@ def written(folder: Path, changes: dict[str, Any] | None = None) -> Path:
 
 
 def a_spec(folder: Path, changes: dict[str, Any] | None = None, *, allow_loopback: bool = False) -> ProviderSpec:
-    """The spec that the changed entry compiles to."""
-    return spec_of(json.loads(compiled_text(written(folder, changes), allow_loopback=allow_loopback)))
+    """The spec that the changed entry compiles to; each is compiled once."""
+    known = (json.dumps(changes or {}, default=lambda removed: "removed"), allow_loopback)
+    if known not in COMPILED_ONCE:
+        text = compiled_text(written(folder, changes), allow_loopback=allow_loopback)
+        COMPILED_ONCE[known] = spec_of(json.loads(text))
+    return COMPILED_ONCE[known]

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 
-from quitclaim.domain.outcomes import IdentityOutcome, TokenGrant
+from quitclaim.domain.outcomes import IdentityOutcome
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
@@ -249,37 +249,6 @@ def test_a_provider_without_revocation_gets_no_request(spec_with):
 
     with pytest.raises(ValueError, match="no revocation request"):
         oauth2.build_revoke(spec, CLIENT, SECRET, REFRESH)
-    assert oauth2.materials_to_queue(spec, TokenGrant(ACCESS.token, REFRESH.token)) == ()
-
-
-@pytest.mark.parametrize(
-    ("takes", "reach", "has_refresh", "kinds"),
-    [
-        ("refresh", "family", True, ["refresh_token"]),
-        ("refresh", "family", False, []),
-        ("access", "family", True, ["access_token"]),
-        ("access", "token", False, ["access_token"]),
-        ("either", "family", True, ["refresh_token"]),
-        ("either", "authorization", True, ["refresh_token"]),
-        ("either", "account", True, ["refresh_token"]),
-        ("either", "token", True, ["refresh_token", "access_token"]),
-        ("either", "unknown", True, ["refresh_token", "access_token"]),
-        ("either", "family", False, ["access_token"]),
-        ("either", "token", False, ["access_token"]),
-    ],
-)
-def test_RB_23_RB_24_what_the_queue_must_keep(spec_with, takes, reach, has_refresh, kinds):
-    """The strongest first, what does not exist left out, and both where one may not end the other."""
-    spec = spec_with({"revocation.takes": takes, "revocation.reach": reach})
-    grant = TokenGrant(ACCESS.token, REFRESH.token if has_refresh else None)
-
-    materials = oauth2.materials_to_queue(spec, grant, "user")
-
-    assert [material.kind for material in materials] == kinds
-    assert all(material.pair == "user" for material in materials)
-    assert all(
-        material.token == (REFRESH if material.kind == "refresh_token" else ACCESS).token for material in materials
-    )
 
 
 def test_no_request_has_a_secret_in_its_url_or_shows_one(spec_with):

@@ -14,17 +14,12 @@ from urllib.parse import quote, quote_plus, urlencode
 import httpx
 
 from quitclaim.domain.clients import ProviderClient
-from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer, TokenGrant
+from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
-from quitclaim.domain.tokens import MAIN
 from quitclaim.providers.answers import judge_identity, judge_revoke, judge_token
 from quitclaim.providers.spec import ClientAuth, ProviderSpec
 from quitclaim.providers.transport import USER_AGENT, OutgoingRequest, send, send_async
-
-REFRESH_TOKEN = "refresh_token"  # noqa: S105 - a kind of material
-ACCESS_TOKEN = "access_token"  # noqa: S105 - a kind of material
-
 
 # --- authorize ----------------------------------------------------------------------------------------------------
 
@@ -149,27 +144,6 @@ def identity(http: httpx.Client, spec: ProviderSpec, access_token: Secret, timeo
 
 
 # --- revoke -------------------------------------------------------------------------------------------------------
-
-
-def materials_to_queue(spec: ProviderSpec, grant: TokenGrant, pair: str = MAIN) -> tuple[Material, ...]:
-    """
-    What of a grant the revocation queue must keep, strongest first; empty where nothing can be revoked (DESIGN 9).
-
-    Where one refresh token's revocation ends the whole family, it is enough; where it may reach no further than itself,
-    the access token is revoked too (RB-23). A missing kind is left out (RB-24).
-    """
-    told = spec.revocation
-    if not told.is_supported:
-        return ()
-    by_refresh = () if grant.refresh_token is None else (Material(REFRESH_TOKEN, pair, grant.refresh_token),)
-    by_access = (Material(ACCESS_TOKEN, pair, grant.access_token),)
-    match told.takes:
-        case "refresh":
-            return by_refresh
-        case "access":
-            return by_access
-        case "either":
-            return by_refresh if by_refresh and told.reach.ends_old_tokens else by_refresh + by_access
 
 
 def build_revoke(
