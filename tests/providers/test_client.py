@@ -51,7 +51,7 @@ def test_a_grants_whole_life(spec):
     exchanged = client.exchange(code=Secret("k"), verifier=Secret("v"), redirect_uri="https://app/cb", timeout_ms=1000)
     told = client.identity(access_token=exchanged.grant.access_token, timeout_ms=1000)
     refreshed = client.refresh(refresh_token=exchanged.grant.refresh_token, timeout_ms=1000)
-    material = Material("refresh_token", "main", refreshed.grant.refresh_token)
+    material = Material("refresh_token", refreshed.grant.refresh_token)
     revoked = asyncio.run(client.revoke(material=material, timeout_ms=1000))
 
     assert "client_id=client-1" in url
@@ -83,7 +83,7 @@ def test_RB_20_a_missing_secret_is_noticed_before_anything_is_sent(spec, setting
         raise ClientConfigError(client="acme-web", reason="the parameter is missing")
 
     client = a_client(spec, provider, settings, missing)
-    material = Material("refresh_token", "main", REFRESH)
+    material = Material("refresh_token", REFRESH)
 
     for call in (
         client.prepare,
@@ -120,13 +120,13 @@ def test_revocations_in_one_run_share_a_client(spec):
 
     async def many():
         async with http.in_flight(4):
-            material = Material("refresh_token", "main", REFRESH)
+            material = Material("refresh_token", REFRESH)
             return await asyncio.gather(*(client.revoke(material=material, timeout_ms=1000) for _ in range(5)))
 
     for _ in range(2):
         assert {answer.outcome for answer in asyncio.run(many())} == {RevokeOutcome.CONFIRMED}
     assert len(opened) == 2
-    asyncio.run(client.revoke(material=Material("refresh_token", "main", REFRESH), timeout_ms=1000))
+    asyncio.run(client.revoke(material=Material("refresh_token", REFRESH), timeout_ms=1000))
     assert len(opened) == 3
 
 

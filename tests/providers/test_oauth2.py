@@ -14,8 +14,8 @@ from tests.providers.specs import CLIENT, SECRET
 
 REDIRECT = "https://app.example.com/callback/acme"
 VERIFIER = Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
-REFRESH = Material("refresh_token", "main", Secret("refresh+canary/="))
-ACCESS = Material("access_token", "main", Secret("access-canary"))
+REFRESH = Material("refresh_token", Secret("refresh+canary/="))
+ACCESS = Material("access_token", Secret("access-canary"))
 
 
 def form(request):

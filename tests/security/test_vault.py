@@ -15,7 +15,7 @@ from tests.security.rings import NOW, FakeKms, MemoryRing, a_ring
 
 REF = ConnectionRef("acme", "ann", "google")
 PAIR = TokenPair("main", Secret("access"), Secret("refresh"), "Bearer")
-MATERIAL = Material("refresh_token", "main", Secret("refresh"))
+MATERIAL = Material("refresh_token", Secret("refresh"))
 
 
 class StillClock:
@@ -49,12 +49,12 @@ def test_a_pair_comes_back_as_it_was(vault, pair):
 
 def test_every_other_kind_comes_back(vault):
     """Revocation material, identity token, authorization with and without nonce."""
-    revoke = vault.seal_revoke_only("rid", 3, 7, MATERIAL)
+    revoke = vault.seal_revoke_only("rid", 3, 7, "main", (MATERIAL,))
     identity = vault.seal_identity("rid", 3, Secret("access"))
     plain = vault.seal_authorization("digest", REF, 3, Secret("verifier"), None)
     oidc = vault.seal_authorization("digest", REF, 3, Secret("verifier"), Secret("nonce"))
 
-    assert vault.open_revoke_only("rid", 3, 7, "main", revoke) == MATERIAL
+    assert vault.open_revoke_only("rid", 3, 7, "main", revoke) == (MATERIAL,)
     assert vault.open_identity("rid", 3, identity) == Secret("access")
     assert vault.open_authorization("digest", REF, 3, plain) == (Secret("verifier"), None)
     assert vault.open_authorization("digest", REF, 3, oidc) == (Secret("verifier"), Secret("nonce"))
@@ -72,11 +72,11 @@ def test_S_15_no_kind_opens_as_another_or_elsewhere(vault):
         "older": (vault.seal_for_use(REF, 3, 6, PAIR), lambda it: vault.open_for_use(REF, 3, 6, "main", it)),
         "older life": (vault.seal_for_use(REF, 2, 7, PAIR), lambda it: vault.open_for_use(REF, 2, 7, "main", it)),
         "revoke": (
-            vault.seal_revoke_only("rid", 3, 7, MATERIAL),
+            vault.seal_revoke_only("rid", 3, 7, "main", (MATERIAL,)),
             lambda it: vault.open_revoke_only("rid", 3, 7, "main", it),
         ),
         "other rid": (
-            vault.seal_revoke_only("other", 3, 7, MATERIAL),
+            vault.seal_revoke_only("other", 3, 7, "main", (MATERIAL,)),
             lambda it: vault.open_revoke_only("other", 3, 7, "main", it),
         ),
         "identity": (vault.seal_identity("rid", 3, Secret("a")), lambda it: vault.open_identity("rid", 3, it)),
@@ -107,7 +107,7 @@ def test_after_ready_sealing_needs_no_other_service():
     store.is_out = kms.is_out = True
 
     assert vault.seal_for_use(REF, 1, 0, PAIR)
-    assert vault.seal_revoke_only("rid", 1, 0, MATERIAL)
+    assert vault.seal_revoke_only("rid", 1, 0, "main", (MATERIAL,))
     assert vault.seal_identity("rid", 1, Secret("a"))
     assert vault.fingerprint(Secret("a"))
     assert vault.account_digest("google", "1")

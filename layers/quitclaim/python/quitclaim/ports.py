@@ -6,14 +6,14 @@ they answer.
 DynamoDB and another evaluates them in memory, and so that a test can drop any single clause and see who notices.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
-from quitclaim.domain.revocations import Material
+from quitclaim.domain.revocations import Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 
@@ -269,11 +269,15 @@ class Vault(Protocol):
         """The pair's tokens."""
         ...
 
-    def seal_revoke_only(self, rid: str, generation: int, token_version: int, material: Material) -> bytes:
+    def seal_revoke_only(
+        self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
+    ) -> bytes:
         """What the provider's revocation takes, to be opened by the revocation worker alone."""
         ...
 
-    def open_revoke_only(self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes) -> Material:
+    def open_revoke_only(
+        self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes
+    ) -> tuple[Material, ...]:
         """What the provider's revocation takes."""
         ...
 
@@ -402,6 +406,29 @@ class Clients(Protocol):
 
     def manual_page(self, provider: str) -> str | None:
         """Where the provider lets a user remove the access by hand."""
+        ...
+
+
+class Calls(Protocol):
+    """
+    Calls of the revocation worker that are under way at once. The flow that starts them stays one thread of thought;
+    how they run beside each other is this port's.
+    """
+
+    @property
+    def in_flight(self) -> int:
+        """How many were started and not yet handed back by `finished`."""
+        ...
+
+    def start(self, claim: Claimed, call: Callable[[], Coroutine[Any, Any, RevokeAnswer | None]]) -> None:
+        """Send it on its way."""
+        ...
+
+    def finished(self, *, at_most: int, wait_ms: int) -> list[tuple[Claimed, RevokeAnswer | None]]:
+        """
+        What has been answered: *at_most* so many, or what there is after *wait_ms*. A call that raised is handed back
+        as unknown: it may have been sent.
+        """
         ...
 
 

@@ -34,8 +34,8 @@ class ProviderFacts:
     manual_page: str | None
 
     def may_take(self, kind: str) -> bool:
-        """Whether the provider's revocation takes a token of that kind (`refresh_token`, `access_token`)."""
-        return self.takes == "either" or kind == f"{self.takes}_token"
+        """Whether the provider's revocation takes tokens of that kind (`refresh_token`, `access_token`, both by `+`)."""
+        return self.takes == "either" or all(part == f"{self.takes}_token" for part in kind.split("+"))
 
     def taken(self, kind: str) -> str:
         """*kind* if a revocation of it can be sent at all, else `NO_REVOCATION`."""

@@ -67,10 +67,9 @@ class RevocationState(StrEnum):
 
 @dataclass(frozen=True)
 class Material:
-    """The strongest thing that the provider's revocation takes, of one token pair."""
+    """One token that the provider's revocation takes."""
 
     kind: str  # refresh_token, access_token
-    pair: str
     token: Secret
 
 
@@ -83,16 +82,24 @@ def family_of(exchange: str, pair: str) -> str:
     return f"{exchange}#{pair}"
 
 
-def material_of(takes: str, pair: str, access_token: Secret, refresh_token: Secret | None) -> Material:
+def material_of(takes: str, reach: Reach, access_token: Secret, refresh_token: Secret | None) -> tuple[Material, ...]:
     """
-    The strongest thing of a pair that the provider's revocation takes (DESIGN 9): the refresh token where it may, else
-    the access token.
+    What must be revoked of a pair, the strongest first (DESIGN 9).
 
-    Where it takes neither, something is queued all the same: the token must end in a notice, not be forgotten.
+    The refresh token where the provider takes it; beside it the access token where both are taken and the call ends no
+    more than the token that it names (RB-23). Where neither is taken, something is queued all the same: it must end in a
+    notice, not be forgotten.
     """
-    if refresh_token is not None and takes in ("refresh", "either"):
-        return Material("refresh_token", pair, refresh_token)
-    return Material("access_token", pair, access_token)
+    access = Material("access_token", access_token)
+    if refresh_token is None or takes == "access":
+        return (access,)
+    refresh = Material("refresh_token", refresh_token)
+    return (refresh, access) if takes == "either" and not reach.ends_old_tokens else (refresh,)
+
+
+def kinds_of(material: Sequence[Material]) -> str:
+    """How the kinds of one pair are told in one attribute."""
+    return "+".join(each.kind for each in material)
 
 
 @dataclass(frozen=True)

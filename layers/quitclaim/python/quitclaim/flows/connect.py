@@ -81,6 +81,7 @@ from quitclaim.domain.revocations import (
     SealedMaterial,
     deadline_of,
     family_of,
+    kinds_of,
     material_of,
 )
 from quitclaim.domain.secret import Secret
@@ -548,9 +549,11 @@ def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
     """What the answer gives to hold; raises, with the exchange ended, where it gives nothing."""
     if answer.grant is not None:
         grant = answer.grant
-        return Tokens(grant, (material_of(client.facts.takes, MAIN, grant.access_token, grant.refresh_token),))
+        facts = client.facts
+        return Tokens(grant, material_of(facts.takes, facts.reach, grant.access_token, grant.refresh_token))
     if answer.salvaged:
-        return Tokens(None, tuple(Material(loose.kind, MAIN, loose.token) for loose in answer.salvaged[:1]))
+        loose = tuple(Material(each.kind, each.token) for each in answer.salvaged)
+        return Tokens(None, tuple(each for each in loose if client.facts.may_take(each.kind)) or loose)
     name = exchange.ref.connection
     if answer.outcome is Outcome.UNKNOWN:
         _end(exchange, answer.reason or "unknown", world, unconfirmed=True)
@@ -573,12 +576,12 @@ def _hold(
     (D-2, D-30).
     """
     ref, vault, now = exchange.ref, world.vault, world.clock.now()
-    grant, material = tokens.grant, tokens.materials[0]
-    access = grant.access_token if grant is not None else material.token
+    grant, material = tokens.grant, tokens.materials
+    access = grant.access_token if grant is not None else material[0].token
     pair = TokenPair(MAIN, access, grant.refresh_token if grant else None, grant.token_type if grant else "Bearer")
     confirms = client.confirmation == "owner" and grant is not None
     account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
-    fp = vault.fingerprint(material.token)
+    fp = vault.fingerprint(material[0].token)
     held = replace(
         exchange,
         outcome=ExchangeOutcome.HELD,
@@ -598,14 +601,17 @@ def _hold(
         generation=exchange.generation,
         client=client.name,
         provider=client.provider,
-        takes=material.kind,
+        takes=kinds_of(material),
         reach=client.facts.reach,
         queued=now,
         fp=frozenset({fp}),
         family=frozenset({family_of(exchange.id, MAIN)}),
         material=(
             SealedMaterial(
-                vault.seal_revoke_only(exchange.rid, exchange.generation, 1, material), material.kind, MAIN, 1
+                vault.seal_revoke_only(exchange.rid, exchange.generation, 1, MAIN, material),
+                kinds_of(material),
+                MAIN,
+                1,
             ),
         ),
         account=account,
@@ -639,12 +645,12 @@ def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, worl
     due = replace(revocation, next=now, lease=None, lease_until=None)
     for attempt in range(TRIES + 1):
         found = world.reads.exchange(exchange.ref, exchange.id)
-        if found is not None and found.fp == next(iter(revocation.fp)):
+        if found is not None and found.fp in revocation.fp:
             return  # it is the one that is held, installed or queued already
         if found is not None and found.fp is not None:
             # Another grant of this exchange has the exchange's own id: this one gets an id made of its fingerprint
             # (D-30).
-            rid = f"{exchange.rid}.{next(iter(revocation.fp))[:22]}"
+            rid = f"{exchange.rid}.{min(revocation.fp)[:22]}"
             due = _resealed(due, rid, revocation, world)
         intents = [
             intent.generation
@@ -665,15 +671,13 @@ def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, worl
 
 
 def _resealed(due: Revocation, rid: str, held: Revocation, world: Connecting) -> Revocation:
-    opened = [
-        world.vault.open_revoke_only(held.rid, held.generation, each.tv, each.pair, each.sealed)
-        for each in held.material
-    ]
-    material = tuple(
-        SealedMaterial(world.vault.seal_revoke_only(rid, held.generation, 1, each), each.kind, each.pair, 1)
-        for each in opened
-    )
-    return replace(due, rid=rid, material=material, identity=None)
+    """The same material under another id: a seal is bound to its revocation."""
+    vault, generation = world.vault, held.generation
+    material = []
+    for each in held.material:
+        opened = vault.open_revoke_only(held.rid, generation, each.tv, each.pair, each.sealed)
+        material.append(replace(each, sealed=vault.seal_revoke_only(rid, generation, each.tv, each.pair, opened)))
+    return replace(due, rid=rid, material=tuple(material), identity=None)
 
 
 def _identified(

@@ -6,10 +6,11 @@ nothing is one after another but what must be. A crash anywhere leaves leases th
 safe, and only the provider's own success settles.
 """
 
-import asyncio
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from quitclaim.domain.connect import ExchangeOutcome
 from quitclaim.domain.errors import (
@@ -22,7 +23,7 @@ from quitclaim.domain.errors import (
     TooEarlyToAcknowledgeError,
 )
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS
+from quitclaim.domain.limits import BATCH, GUARD_MS, MINUTE, SECOND, SHARDS
 from quitclaim.domain.outcomes import IdentityOutcome, RevokeAnswer, RevokeOutcome
 from quitclaim.domain.revocations import (
     Claimed,
@@ -39,13 +40,17 @@ from quitclaim.domain.revocations import (
     settlement,
     weakest,
 )
-from quitclaim.ports import Client, Clients, Clock, Deadline, Update, Vault
+from quitclaim.ports import Calls, Client, Clients, Clock, Deadline, Update, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.reads import Reads
     from quitclaim.store.revocations import RevocationStore
 
-IN_FLIGHT: Final = 50
+IN_FLIGHT: Final = 200
+"""Calls at once, over all clients."""
+PER_CLIENT: Final = 50
+"""Calls at once for one client, so that a slow provider does not take the others' places (D-6)."""
+SETTLE_AFTER_MS: Final = 250
 LAST_CLAIM_MS: Final = 50 * SECOND
 """
 No new claim with less of the invocation left: its lease, and the queue before its send, must fit (TRANSACTIONS 3.9).
@@ -61,6 +66,7 @@ class Revoking:
     clients: Clients
     vault: Vault
     clock: Clock
+    calls: Calls
     first_shard: int = 0
 
 
@@ -77,52 +83,85 @@ class Swept:
     parked: int = 0
     quarantined: int = 0
     lost_settles: int = 0
-    settled: list[str] = field(default_factory=list, repr=False)
 
 
-async def sweep(clients: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
+def sweep(clients: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
     """
     Revoke everything that is due of *clients*, until nothing is or the time is up.
 
-    Two runs at once are safe: they start at different shards, and a claim is theirs or it is not.
+    Pages are taken from the clients and shards in turn while there is room in flight, and settled 25 at a time while
+    other calls are still under way. Two runs at once are safe: they start at different shards, and a claim is theirs or
+    it is not.
     """
     swept = Swept()
-    for client in clients:
-        for number in range(SHARDS):
-            shard = (number + world.first_shard) % SHARDS
-            after = None
-            while deadline.remaining_ms() > LAST_CLAIM_MS:
-                rids, after = await asyncio.to_thread(world.store.due_page, client, shard, world.clock.now(), after)
-                await revoke(rids, deadline, world, swept)
-                if after is None:
-                    break
-    return swept
+    shards = [(number + world.first_shard) % SHARDS for number in range(SHARDS)]
+    waiting: deque[tuple[str, int, Any]] = deque((client, shard, None) for shard in shards for client in clients)
+    open_calls: Counter[str] = Counter()
+    while True:
+        for _ in range(len(waiting)):
+            if world.calls.in_flight + BATCH > IN_FLIGHT or deadline.remaining_ms() <= LAST_CLAIM_MS:
+                break
+            client, shard, after = waiting.popleft()
+            if open_calls[client] + BATCH > PER_CLIENT:
+                waiting.append((client, shard, after))
+                continue
+            rids, after = world.store.due_page(client, shard, world.clock.now(), after)
+            open_calls[client] += _begin(rids, world, swept)
+            if after is not None:
+                waiting.append((client, shard, after))
+        if world.calls.in_flight == 0:
+            if not waiting or deadline.remaining_ms() <= LAST_CLAIM_MS:
+                return swept
+            continue
+        for claim in _settle_finished(world, swept):
+            open_calls[claim.revocation.client] -= 1
 
 
-async def revoke(rids: Sequence[str], deadline: Deadline, world: Revoking, swept: Swept | None = None) -> Swept:
+def revoke(rids: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
     """
-    Take the revocations named through whatever is due of them; also what a kick does, which reads by key and not
-    through the index.
+    Take the revocations named through whatever is due of them; what a kick does, which reads by key and not through the
+    index.
 
     1. claim, each with a lease and a condition of its own. Crash: the lease ends.
     2. the provider is asked, only while the whole call fits into the lease.
     3. settle, held to the lease. Crash or lost: the next run asks again.
     """
-    swept = swept if swept is not None else Swept()
-    if not rids or deadline.remaining_ms() <= LAST_CLAIM_MS:
-        return swept
-    found = await asyncio.to_thread(world.store.read, rids)
-    claimed = await asyncio.to_thread(_claim_due, found, world, swept)
-    gate = asyncio.Semaphore(IN_FLIGHT)
-
-    async def one(claim: Claimed) -> Update | None:
-        async with gate:
-            return await _revoke_one(claim, world, swept)
-
-    updates = [update for update in await asyncio.gather(*map(one, claimed)) if update is not None]
-    held = await asyncio.to_thread(world.store.settle_all, updates)
-    swept.lost_settles += held.count(False)
+    swept = Swept()
+    if deadline.remaining_ms() > LAST_CLAIM_MS:
+        _begin(rids, world, swept)
+    while world.calls.in_flight:
+        _settle_finished(world, swept)
     return swept
+
+
+def _begin(rids: Sequence[str], world: Revoking, swept: Swept) -> int:
+    """Claim what is due of *rids* and send it on its way; how many calls were started."""
+    if not rids:
+        return 0
+    unsent: list[Update] = []
+    started = 0
+    for claim in _claim_due(world.store.read(rids), world, swept):
+        prepared = _prepared(claim, world, swept)
+        if isinstance(prepared, Update):
+            unsent.append(prepared)
+            continue
+        client, materials = prepared
+        world.calls.start(claim, partial(_asked, claim, client, materials, world.clock))
+        started += 1
+    _settle(unsent, world, swept)
+    return started
+
+
+def _settle_finished(world: Revoking, swept: Swept) -> list[Claimed]:
+    """Settle what has been answered meanwhile, 25 at the most; the claims that it was."""
+    finished = world.calls.finished(at_most=BATCH, wait_ms=SETTLE_AFTER_MS)
+    updates = [_settlement_of(claim, answer, world, swept) for claim, answer in finished]
+    _settle([update for update in updates if update is not None], world, swept)
+    return [claim for claim, _ in finished]
+
+
+def _settle(updates: Sequence[Update], world: Revoking, swept: Swept) -> None:
+    swept.lost_settles += world.store.settle_all(updates).count(False) if updates else 0
 
 
 def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> list[Claimed]:
@@ -144,7 +183,6 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
             if step is Step.EXPIRE:
                 world.store.expire(revocation, now)
                 swept.expired += 1
-                swept.settled.append(revocation.rid)
             elif step is Step.CLAIM and revocation.reach is Reach.TOKEN:
                 alone.append(revocation)
             elif step is Step.CLAIM and revocation.reach is Reach.FAMILY:
@@ -206,8 +244,8 @@ def _learned_account(revocation: Revocation, world: Revoking) -> str | None:
     return digest
 
 
-async def _revoke_one(claim: Claimed, world: Revoking, swept: Swept) -> Update | None:
-    """Ask the provider about one claimed revocation, and say how it settles."""
+def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> "Update | tuple[Client, list[Material]]":
+    """What a claimed revocation needs to be sent; or how it settles because it cannot be."""
     revocation = claim.revocation
     now = world.clock.now()
     counted = replace(revocation, claims=revocation.claims + 1)
@@ -218,8 +256,11 @@ async def _revoke_one(claim: Claimed, world: Revoking, swept: Swept) -> Update |
     try:
         client = world.clients.named(revocation.client)
         materials = [
-            world.vault.open_revoke_only(revocation.rid, revocation.generation, each.tv, each.pair, each.sealed)
+            material
             for each in revocation.material
+            for material in world.vault.open_revoke_only(
+                revocation.rid, revocation.generation, each.tv, each.pair, each.sealed
+            )
         ]
         client.prepare()
     except SealBrokenError:
@@ -228,20 +269,14 @@ async def _revoke_one(claim: Claimed, world: Revoking, swept: Swept) -> Update |
     except (KeyUnavailableError, ProviderNotRegisteredError, ClientConfigError):
         # Ours to mend, not the token's fault: no attempt is counted, and only the deadline erases (D-5).
         swept.given_back += 1
-        return world.store.defer(
-            claim, attempts=revocation.attempts, next_at=min(now + MINUTE, revocation.deadline or now)
-        )
+        next_at = min(now + MINUTE, revocation.deadline or now)
+        return world.store.defer(claim, attempts=revocation.attempts, next_at=next_at)
     if not client.facts.revocable or not all(client.facts.may_take(each.kind) for each in materials):
-        swept.settled.append(revocation.rid)
         return world.store.settle(claim, now, RevocationState.UNSUPPORTED)
-    answer = await _asked(claim, client, materials, world)
-    if answer is None:
-        swept.given_back += 1
-        return world.store.defer(claim, attempts=revocation.attempts, next_at=revocation.next or now)
-    return _settled(claim, answer, world, swept)
+    return client, materials
 
 
-async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], world: Revoking) -> RevokeAnswer | None:
+async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], clock: Clock) -> RevokeAnswer | None:
     """
     The weakest of the answers for each token of it; None if the first call no longer fits into the lease and nothing
     was sent.
@@ -249,31 +284,33 @@ async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], 
     answers: list[RevokeAnswer] = []
     for material in materials:
         # Right before the send: a worker that was frozen since its claim must not send under a lease that may be
-        # another's.
-        limit = call_limit_ms(world.clock.now(), claim.until)
+        # another's by now.
+        limit = call_limit_ms(clock.now(), claim.until)
         if limit is None:
             return RevokeAnswer(RevokeOutcome.DEFERRED, "out_of_time") if answers else None
         answers.append(await client.revoke(material=material, timeout_ms=limit))
     return weakest(answers)
 
 
-def _settled(claim: Claimed, answer: RevokeAnswer, world: Revoking, swept: Swept) -> Update | None:
+def _settlement_of(claim: Claimed, answer: RevokeAnswer | None, world: Revoking, swept: Swept) -> Update | None:
+    """The write that the answer asks for; None where the claim stays until its lease ends (custody rule 12)."""
     revocation, now = claim.revocation, world.clock.now()
-    attempts = revocation.attempts + 1
+    if answer is None:
+        swept.given_back += 1
+        return world.store.defer(claim, attempts=revocation.attempts, next_at=revocation.next or now)
     match settlement(revocation, answer):
         case Settlement.CONFIRMED:
             swept.confirmed += 1
-            swept.settled.append(revocation.rid)
             return world.store.settle(claim, now, RevocationState.CONFIRMED)
         case Settlement.UNCONFIRMED:
             swept.unconfirmed += 1
-            swept.settled.append(revocation.rid)
             return world.store.settle(claim, now, RevocationState.UNCONFIRMED)
         case Settlement.HELD_UNTIL_LEASE_END:
             swept.deferred += 1
             return None
         case Settlement.DEFERRED:
             swept.deferred += 1
+            attempts = revocation.attempts + 1
             next_at = retry_at(now, attempts, revocation.deadline or now, answer.retry_after_ms)
             return world.store.defer(claim, attempts=attempts, next_at=next_at)
 

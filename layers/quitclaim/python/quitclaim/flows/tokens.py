@@ -5,6 +5,7 @@ A fresh token costs one read and nothing else. A refresh is an exchange of its o
 once, and its outcome named.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -32,6 +33,7 @@ from quitclaim.domain.revocations import (
     RevocationState,
     SealedMaterial,
     deadline_of,
+    kinds_of,
     material_of,
 )
 from quitclaim.domain.secret import Secret
@@ -200,7 +202,7 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
     if answer.grant is not None:
         return _saved(leased, attempt, answer.grant, tokens, client, world)
     for loose in answer.salvaged:
-        _queue_orphan(leased, attempt, Material(loose.kind, grant.pair, loose.token), client, world)
+        _queue_orphan(leased, attempt, (Material(loose.kind, loose.token),), client, world)
     return _not_granted(answer, leased, attempt, min_ttl_ms, world)
 
 
@@ -268,7 +270,7 @@ def _saved(
     kept = fresh.refresh_token or tokens.refresh_token
     pair = TokenPair(before.pair, fresh.access_token, kept, fresh.token_type)
     facts = client.facts
-    material = material_of(facts.takes, before.pair, fresh.access_token, kept)
+    material = material_of(facts.takes, before.reach, fresh.access_token, kept)
     others = before.attempts - {attempt}
     survives = facts.old_token_survives and not before.reach.ends_old_tokens
     lifetime = fresh.expires_in_s if fresh.expires_in_s is not None else _default_s(facts)
@@ -276,9 +278,9 @@ def _saved(
         before,
         tv=version,
         use=vault.seal_for_use(ref, before.generation, version, pair),
-        revoke=vault.seal_revoke_only(before.rid, before.generation, version, material),
-        fp=vault.fingerprint(material.token),
-        takes=facts.taken(material.kind),
+        revoke=vault.seal_revoke_only(before.rid, before.generation, version, before.pair, material),
+        fp=vault.fingerprint(material[0].token),
+        takes=facts.taken(kinds_of(material)),
         access_until=None if lifetime is None else now + lifetime * SECOND,
         refresh_until=now + fresh.refresh_expires_in_s * SECOND if fresh.refresh_expires_in_s else before.refresh_until,
         saved_by=attempt,
@@ -317,11 +319,13 @@ def _default_s(facts: ProviderFacts) -> int | None:
 
 def _replaced(before: Grant, attempt: str, tokens: TokenPair, client: Client, world: HandingOut) -> Revocation:
     """The rotated token that stays valid and that no revocation of its successor reaches (custody rule 6)."""
-    material = material_of(client.facts.takes, before.pair, tokens.access_token, tokens.refresh_token)
+    material = material_of(client.facts.takes, before.reach, tokens.access_token, tokens.refresh_token)
     return _queued(before, f"{attempt}.old", before.tv, material, client, world)
 
 
-def _queued(before: Grant, rid: str, version: int, material: Material, client: Client, world: HandingOut) -> Revocation:
+def _queued(
+    before: Grant, rid: str, version: int, material: Sequence[Material], client: Client, world: HandingOut
+) -> Revocation:
     """A revocation of a token of this grant, due now, under an id that is the same for every try."""
     now, vault = world.clock.now(), world.vault
     return Revocation(
@@ -331,14 +335,17 @@ def _queued(before: Grant, rid: str, version: int, material: Material, client: C
         generation=before.generation,
         client=client.name,
         provider=client.provider,
-        takes=material.kind,
+        takes=kinds_of(material),
         reach=before.reach,
         queued=now,
-        fp=frozenset({vault.fingerprint(material.token)}),
+        fp=frozenset(vault.fingerprint(each.token) for each in material),
         family=frozenset({before.family}),
         material=(
             SealedMaterial(
-                vault.seal_revoke_only(rid, before.generation, version, material), material.kind, before.pair, version
+                vault.seal_revoke_only(rid, before.generation, version, before.pair, material),
+                kinds_of(material),
+                before.pair,
+                version,
             ),
         ),
         account=before.account,
@@ -349,7 +356,7 @@ def _queued(before: Grant, rid: str, version: int, material: Material, client: C
     )
 
 
-def _queue_orphan(before: Grant, attempt: str, material: Material, client: Client, world: HandingOut) -> None:
+def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], client: Client, world: HandingOut) -> None:
     """
     Row 20: a fresh token that could not be saved is due for revocation, and its attempt leaves the set that expects it.
 
@@ -357,17 +364,16 @@ def _queue_orphan(before: Grant, attempt: str, material: Material, client: Clien
     """
     ref, version = before.ref, before.tv + 1
     orphan = _queued(before, attempt, version, material, client, world)
-    fp = next(iter(orphan.fp))
     for _ in range(TRIES):
         found = world.reads.grant(ref, before.pair)
         stopped = world.reads.revocations([before.rid])[before.rid]
         if (
             found is not None
             and found.generation == before.generation
-            and (found.fp == fp or _is_mine(found, before, attempt))
+            and (orphan.fp <= {found.fp} or _is_mine(found, before, attempt))
         ):
             return
-        if stopped is not None and (fp in stopped.fp or attempt in stopped.saved_by):
+        if stopped is not None and (orphan.fp <= stopped.fp or attempt in stopped.saved_by):
             return
         generations = [
             intent.generation for intent in world.reads.intents(ref) if intent.generation == before.generation

@@ -19,12 +19,13 @@ from quitclaim.domain.limits import MINUTE
 from quitclaim.domain.return_to import LOOPBACK
 from quitclaim.domain.secret import Secret
 from quitclaim.ports import Client
-from quitclaim.providers.client import OAuthClient, ProviderHttp
 from quitclaim.providers.spec import Catalogue
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_ssm import SSMClient
+
+    from quitclaim.providers.client import ProviderHttp
 
 KEPT_MS: Final = 5 * MINUTE
 
@@ -124,7 +125,7 @@ def _object(text: str) -> dict[str, object]:
 class ConfiguredClients:
     """`ports.Clients` from the configuration and the catalogue."""
 
-    def __init__(self, config: ParameterStore, catalogue: Catalogue, http: ProviderHttp) -> None:
+    def __init__(self, config: ParameterStore, catalogue: Catalogue, http: "Callable[[], ProviderHttp]") -> None:
         self._config = config
         self._catalogue = catalogue
         self._http = http
@@ -140,7 +141,10 @@ class ConfiguredClients:
             if name in config.faulty:
                 raise ClientConfigError(client=name, reason="the client's parameter does not hold")
             raise ProviderNotRegisteredError
-        return OAuthClient(settings, self._catalogue.get(settings.provider), self._config.secret, self._http)
+        from quitclaim.providers.client import OAuthClient  # httpx is paid for by who talks to a provider
+
+        spec = self._catalogue.get(settings.provider)
+        return OAuthClient(settings, spec, self._config.secret, self._http())
 
     def names(self) -> frozenset[str]:
         """All that are configured now."""

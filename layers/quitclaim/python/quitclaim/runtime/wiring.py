@@ -18,7 +18,7 @@ from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import HandingOut
-from quitclaim.providers.client import ProviderHttp
+from quitclaim.ports import Calls
 from quitclaim.providers.spec import COMPILED, Catalogue
 from quitclaim.runtime.config import ConfiguredClients, ParameterStore
 from quitclaim.runtime.invoke import AccessTokenReplay, SweepKick
@@ -49,6 +49,8 @@ from quitclaim.store.tokens import TokenStore
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_secretsmanager import SecretsManagerClient
+
+    from quitclaim.providers.client import ProviderHttp
 
 QUICK: Final = Config(connect_timeout=1, read_timeout=1, retries={"mode": "standard", "total_max_attempts": 2})
 """
@@ -112,8 +114,10 @@ class Parts:
         )
 
     @cached_property
-    def http(self) -> ProviderHttp:
+    def http(self) -> "ProviderHttp":
         """Towards providers."""
+        from quitclaim.providers.client import ProviderHttp  # httpx is paid for by who talks to a provider
+
         return ProviderHttp()
 
     @cached_property
@@ -122,7 +126,7 @@ class Parts:
         dirs = self.settings.catalogue_dirs
         if dirs:
             self._refuse_unless_local("QUITCLAIM_CATALOGUE")
-        return ConfiguredClients(self.config, Catalogue((*dirs, COMPILED)), self.http)
+        return ConfiguredClients(self.config, Catalogue((*dirs, COMPILED)), lambda: self.http)
 
     @cached_property
     def vault(self) -> RingVault:
@@ -245,15 +249,20 @@ class RevokeSweep:
     """The world of `revoke_sweep`."""
 
     parts: Parts
-    revoking: Revoking
     reconciling: ReconcileStore
+
+    def revoking(self, calls: Calls, first_shard: int = 0) -> Revoking:
+        """For one invocation."""
+        parts = self.parts
+        return Revoking(
+            parts.reads, parts.revocations, parts.clients, parts.vault, parts.clock, calls, first_shard=first_shard
+        )
 
 
 def revoke_sweep() -> RevokeSweep:
     """Build it. Raises `SettingsError`."""
     parts = _parts(RevokeSweepSettings, "revoke_sweep")
-    revoking = Revoking(parts.reads, parts.revocations, parts.clients, parts.vault, parts.clock)
-    return RevokeSweep(parts, revoking, ReconcileStore(parts.table, parts.clock, parts.ids))
+    return RevokeSweep(parts, ReconcileStore(parts.table, parts.clock, parts.ids))
 
 
 @dataclass(frozen=True)

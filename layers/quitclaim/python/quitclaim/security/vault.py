@@ -1,7 +1,8 @@
 """The vault that the flows see: what is sealed for what, and under which purpose."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from quitclaim.domain.errors import SealBrokenError
 from quitclaim.domain.ids import ConnectionRef
@@ -60,15 +61,19 @@ class RingVault:
 
     # --- the revoke-only queue: bound to the revocation's id alone, which names one grant and is never used again ---
 
-    def seal_revoke_only(self, rid: str, generation: int, token_version: int, material: Material) -> bytes:
-        """What the provider's revocation takes, to be opened by the revocation worker alone."""
-        body = {"kind": material.kind, "token": material.token.reveal()}
-        return self._seal(body, _revoke(rid, generation, token_version, material.pair))
+    def seal_revoke_only(
+        self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
+    ) -> bytes:
+        """What the provider's revocation takes of a pair, to be opened by the revocation worker alone."""
+        body = {"tokens": [[each.kind, each.token.reveal()] for each in material]}
+        return self._seal(body, _revoke(rid, generation, token_version, pair))
 
-    def open_revoke_only(self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes) -> Material:
-        """What the provider's revocation takes."""
+    def open_revoke_only(
+        self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes
+    ) -> tuple[Material, ...]:
+        """What the provider's revocation takes of a pair."""
         body = self._open(sealed, _revoke(rid, generation, token_version, pair))
-        return Material(_text(body["kind"]), pair, Secret(_text(body["token"])))
+        return tuple(Material(_text(kind), Secret(_text(token))) for kind, token in body["tokens"])
 
     def seal_identity(self, rid: str, generation: int, access_token: Secret) -> bytes:
         """An access token kept only to learn whose grant it is."""
@@ -119,11 +124,11 @@ class RingVault:
 
     # --- bodies ---
 
-    def _seal(self, body: Mapping[str, str | None], binding: Binding) -> bytes:
+    def _seal(self, body: Mapping[str, Any], binding: Binding) -> bytes:
         return self._sealer.seal(json.dumps(body).encode(), binding, self._clock.now())
 
-    def _open(self, sealed: bytes, binding: Binding) -> dict[str, str | None]:
-        body: dict[str, str | None] = json.loads(self._sealer.open(sealed, binding))
+    def _open(self, sealed: bytes, binding: Binding) -> dict[str, Any]:
+        body: dict[str, Any] = json.loads(self._sealer.open(sealed, binding))
         return body
 
 
