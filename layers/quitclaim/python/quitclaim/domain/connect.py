@@ -14,6 +14,7 @@ from quitclaim.domain.errors import (
     NeedsReconnectError,
     QuitclaimError,
     StateConflictError,
+    StateInvalidError,
     StateReplayedError,
     StateSupersededError,
 )
@@ -261,7 +262,9 @@ def started(
 
 def refusal_of_link(connection: Connection | None, generation: int) -> QuitclaimError | None:
     """Why a link or callback of *generation* no longer serves this connection; None if it does (phase link)."""
-    if connection is None or connection.generation != generation:
+    if connection is None:
+        return StateInvalidError()
+    if connection.generation != generation:
         return StateSupersededError()
     if connection.state is ConnectionState.AUTHORIZING and connection.phase is Phase.LINK:
         return None

@@ -145,8 +145,8 @@ def lapse_of_attempt(grant: Grant, facts: RefreshFacts, now: int) -> LapseOfAtte
     """Decide for a grant whose refresh attempts are still recorded at *now*."""
     if not grant.attempts or grant.lease_until is None or grant.lease_until + GUARD_MS > now:
         return LapseOfAttempt.WAIT
-    if not facts.may_rotate:
-        return LapseOfAttempt.KEEP
     if facts.old_token_survives:
         return LapseOfAttempt.KEEP if grant.reach.ends_old_tokens else LapseOfAttempt.KEEP_STRAY
+    if not facts.may_rotate:
+        return LapseOfAttempt.KEEP
     return LapseOfAttempt.REPLAY if len(grant.attempts) < ATTEMPTS else LapseOfAttempt.GIVE_UP
