@@ -260,7 +260,7 @@ def main() -> int:
             print(f"  expected  {expected}", file=sys.stderr)
         print(f"  seen      {seen}", file=sys.stderr)
         for name, path in sorted(logs.items()):
-            print(f"  log       {name:<16} {path}", file=sys.stderr)
+            print(f"  log       {name:<16} {os.path.relpath(path)}", file=sys.stderr)
         return 1
     tale.say("")
     tale.say(f"everything was verified at the provider, in {time.monotonic() - begun:.1f} s")
