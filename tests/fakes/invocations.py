@@ -1,0 +1,28 @@
+"""What one function asks of another, written down instead of sent."""
+
+from collections.abc import Callable, Sequence
+
+from quitclaim.domain.ids import ConnectionRef
+
+
+class RecordingKick:
+    """`ports.Kick`: remembers which revocations somebody wanted to be looked at."""
+
+    def __init__(self) -> None:
+        self.rids: list[str] = []
+
+    def revoke_now(self, rids: Sequence[str]) -> None:
+        self.rids.extend(rids)
+
+
+class RecordingReplay:
+    """`ports.Replay`: remembers the request, and carries it out where a test says how."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[ConnectionRef, str]] = []
+        self.carry_out: Callable[[ConnectionRef, str], None] | None = None
+
+    def refresh(self, ref: ConnectionRef, pair: str) -> None:
+        self.asked.append((ref, pair))
+        if self.carry_out is not None:
+            self.carry_out(ref, pair)
