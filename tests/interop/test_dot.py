@@ -76,7 +76,7 @@ class Dot:
 
     def revoke(self, token: Secret | None) -> RevokeAnswer:
         assert token is not None
-        material = Material("refresh_token", "main", token)
+        material = Material(kind="refresh_token", token=token)
 
         async def call() -> RevokeAnswer:
             async with async_http(None, in_flight=1) as http:
