@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import Final
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Connection, Exchange, ExchangeOutcome, Idempotency
@@ -120,20 +121,28 @@ class Close(StrEnum):
     ATTESTED = "attested"
 
 
+NOTHING_OWED: Final = frozenset({"not_needed", "absent"})
+"""`provider` of a stop that found no grant, or of whose grant the provider knows nothing."""
+
+
 def close_of(intent: StopIntent, resolved: Iterable[Revocation | None], exchanges: Iterable[Exchange | None]) -> Close:
     """
     Whether a stop is done: purge, compensations, and every revocation of the connection that is still listed (I-13).
 
     *resolved*: the intent's revocations and those of the barrier that belong to the connection; *exchanges*: those in
-    the barrier, likewise. "Revoked" is said only where every one was confirmed by the provider.
+    the barrier, likewise. "Revoked" is said only where every one was confirmed by the provider; a stop that lists none
+    closes only where that is known to be right.
     """
     if intent.closed is not None or intent.purge != "done" or not intent.comp_derived or intent.comp_open:
         return Close.NOT_YET
     if any(exchange is None or exchange.acknowledged is None for exchange in exchanges):
         return Close.NOT_YET
+    listed = tuple(resolved)
+    if not listed and intent.provider not in NOTHING_OWED:
+        return Close.NOT_YET
     weakest = Close.NOT_NEEDED
     order = (Close.NOT_NEEDED, Close.CONFIRMED, Close.RELEASED, Close.ATTESTED)
-    for item in resolved:
+    for item in listed:
         if item is None:
             return Close.NOT_YET
         if item.state is RevocationState.PARKED:

@@ -255,14 +255,10 @@ class RevocationStore:
         Send settles, up to 25 a call; per update whether it holds. A lost one is repeated by whoever claims next:
         revoking twice is safe.
         """
-        held: list[bool] = []
-        for start in range(0, len(updates), BATCH):
-            part = updates[start : start + BATCH]
-            errors = self._batch(part)
-            held += [
-                error is None or _is_mine(error, "op", each.put["op"]) for each, error in zip(part, errors, strict=True)
-            ]
-        return held
+        errors = self._batch(updates)
+        return [
+            error is None or _is_mine(error, "op", each.put["op"]) for each, error in zip(updates, errors, strict=True)
+        ]
 
     def forget_successor(self, revocation: Revocation, now: int) -> None:
         """
@@ -420,7 +416,9 @@ class RevocationStore:
         )
 
     def _batch(self, updates: Sequence[Update]) -> list[Exception | None]:
-        return self._table.batch_update(updates) if updates else []
+        """One call for every 25: a kick may name more, and the table takes no more at once."""
+        parts = [updates[start : start + BATCH] for start in range(0, len(updates), BATCH)]
+        return [error for part in parts for error in self._table.batch_update(part)]
 
 
 def add_receipt(commit: Commit, revocation: Revocation, now: int, outcome: str) -> None:
