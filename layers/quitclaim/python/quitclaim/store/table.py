@@ -44,6 +44,10 @@ BUSY: Final = frozenset(
 BUSY_REASONS: Final = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
 
 
+class BatchFaultError(Exception):
+    """A statement that DynamoDB does not take, or that the function's role may not send: a fault of ours."""
+
+
 class DynamoTable:
     """The table *name* behind a low-level client."""
 
@@ -142,7 +146,10 @@ class DynamoTable:
         try:
             answer = self._client.batch_execute_statement(Statements=statements)  # type: ignore[arg-type]
         except ClientError as error:
-            return [_judged(error)] * len(updates)
+            judged = _judged(error)
+            if judged is error:
+                raise
+            return [judged] * len(updates)
         except (HTTPClientError, BotoCoreError):
             return [WriteAmbiguousError()] * len(updates)
         return [_verdict(each) for each in answer["Responses"]]
@@ -243,9 +250,12 @@ def _statement(table: str, update: Update) -> dict[str, Any]:
     changes += [f'REMOVE "{name}"' for name in update.remove]
     conditions = [f'"PK" = {value(update.key.pk)}', f'"SK" = {value(update.key.sk)}']
     for each in update.when:
-        clauses = each.clauses if isinstance(each, AnyOf) else (each,)
-        parts = [_partiql(clause, value) for clause in clauses]
-        conditions.append(parts[0] if len(parts) == 1 else "(" + " OR ".join(parts) + ")")
+        if isinstance(each, AnyOf):
+            # "One of them" as "not none of them": MiniStack takes any OR for a search that names no key.
+            none_of = " AND ".join(f"NOT ({_partiql(clause, value)})" for clause in each.clauses)
+            conditions.append(f"NOT ({none_of})")
+        else:
+            conditions.append(_partiql(each, value))
     return {
         "Statement": f'UPDATE "{table}" {" ".join(changes)} WHERE {" AND ".join(conditions)}',
         "Parameters": values,
@@ -271,11 +281,15 @@ def _verdict(response: Any) -> Exception | None:
     error = response.get("Error")
     if error is None:
         return None
-    if error.get("Code") == "ConditionalCheckFailed":
-        return WriteRefusedError([_item(error.get("Item") or response.get("Item") or {})])
-    if error.get("Code") in BUSY_REASONS | {"TransactionConflict", "RequestLimitExceeded", "AccessDenied"}:
-        return WriteBusyError()
-    return WriteAmbiguousError()
+    match error.get("Code"):
+        case "ConditionalCheckFailed":
+            return WriteRefusedError([_item(error.get("Item") or response.get("Item") or {})])
+        case "InternalServerError":
+            return WriteAmbiguousError()
+        case "RequestLimitExceeded" | "ThrottlingError" | "ProvisionedThroughputExceeded" | "TransactionConflict":
+            return WriteBusyError()
+        case fault:  # of ours, and no outcome: taken for one, it would be repeated for ever and seen by nobody
+            raise BatchFaultError(f"a batched update is refused as {fault}")
 
 
 # --- the service's answers ---
