@@ -61,8 +61,13 @@ def status_of(error: QuitclaimError) -> int:
 
 
 def envelope(error: QuitclaimError, request_id: str) -> dict[str, Any]:
-    """The one shape in which every refusal is answered."""
-    body: dict[str, Any] = {"code": error.code, "message": error.message, "retryable": error.retryable}
+    """
+    The one shape in which every refusal is answered.
+
+    What says when it ends may be retried, whatever its class: CONNECT_BLOCKED ends by itself or not, by its blocker.
+    """
+    retryable = error.retryable or error.retry_after_ms is not None
+    body: dict[str, Any] = {"code": error.code, "message": error.message, "retryable": retryable}
     if error.retry_after_ms is not None:
         body["retry_after_s"] = retry_after_s(error.retry_after_ms)
     return body | {"request_id": request_id, "details": error.details}
