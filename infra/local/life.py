@@ -60,7 +60,6 @@ def register_client(stack: LocalStack, provider: ProviderControl, name: str = "d
     provider.register(client.client_id, client.secret, [f"{stack.base_url}/callback/dot"], name="Quitclaim, local")
     settings = {"provider": "dot", "client_id": client.client_id, "scopes": ["identity", "notes"]} | config
     stack.add_client(name, settings, client.secret)
-    stack.kill("revoke_sweep")  # it keeps its list of clients for five minutes of real time; a new worker reads it
     return client
 
 

@@ -59,9 +59,6 @@ def test_the_look_at_the_table_sees_a_write(life: Life) -> None:
             400,
             "INVALID_ID",
             id="an id that is too long",
-            marks=pytest.mark.xfail(
-                reason="its length is refused as INVALID_BODY before the id is looked at", strict=False
-            ),
         ),
         pytest.param(START | {"connection_id": 7}, 400, "INVALID_BODY", id="a number for an id"),
         pytest.param({"connection_id": "dot"}, 400, "INVALID_BODY", id="no provider"),

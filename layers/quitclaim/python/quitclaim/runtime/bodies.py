@@ -13,7 +13,8 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
-Name = Annotated[str, Field(min_length=1, max_length=128)]
+Name = Annotated[str, Field(min_length=1, max_length=1000)]
+"""Read as text here; whether it is an id of ours is for `domain.ids` to say, with a code of its own."""
 
 
 class Connect(Body):

@@ -147,8 +147,8 @@ class ConfiguredClients:
         return OAuthClient(settings, spec, self._config.secret, self._http())
 
     def names(self) -> frozenset[str]:
-        """All that are configured now."""
-        config = self._config.current()
+        """All that are configured now, read afresh: a client that was just put must not be missed by a sweep."""
+        config = self._config.current(max_age_ms=0)
         return frozenset(config.clients) | config.faulty
 
     def sound(self) -> frozenset[str]:
