@@ -5,8 +5,8 @@ from dataclasses import asdict
 from typing import Any
 
 from quitclaim.domain.limits import SHARDS
-from quitclaim.flows.revocations import IN_FLIGHT, Swept, revoke, sweep
-from quitclaim.providers.calls import CallsInFlight
+from quitclaim.flows.revocations import Swept, revoke, sweep
+from quitclaim.ports import Calls
 from quitclaim.runtime import wiring
 from quitclaim.runtime.world import Invocation
 
@@ -25,7 +25,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     rids = event.get("rids")
     deadline = Invocation(context)
     try:
-        with CallsInFlight(parts.http, IN_FLIGHT) as calls:
+        with wired.calls() as calls:
             if isinstance(rids, list):
                 # By key, not through the index: what a stop just committed is not in it yet.
                 swept = revoke([str(rid) for rid in rids[:MAX_KICK]], deadline, wired.revoking(calls))
@@ -40,7 +40,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         parts.telemetry.flush()
 
 
-def scheduled(deadline: Invocation, calls: CallsInFlight) -> Swept:
+def scheduled(deadline: Invocation, calls: Calls) -> Swept:
     """Everything due of every client that was ever configured; then the gauges, afresh, so that no alarm is lost."""
     clients = wired.reconciling.beat("revoke_sweep", parts.clock.now(), parts.clients.names())
     swept = sweep(sorted(clients), deadline, wired.revoking(calls, first_shard=secrets.randbelow(SHARDS)))

@@ -34,7 +34,7 @@ class ProviderFacts:
     manual_page: str | None
 
     def may_take(self, kind: str) -> bool:
-        """Whether the provider's revocation takes tokens of that kind (`refresh_token`, `access_token`, both by `+`)."""
+        """Whether the provider's revocation takes the kind (`refresh_token`, `access_token`, or both joined by `+`)."""
         return self.takes == "either" or all(part == f"{self.takes}_token" for part in kind.split("+"))
 
     def taken(self, kind: str) -> str:

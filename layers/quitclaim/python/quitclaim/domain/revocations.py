@@ -87,8 +87,8 @@ def material_of(takes: str, reach: Reach, access_token: Secret, refresh_token: S
     What must be revoked of a pair, the strongest first (DESIGN 9).
 
     The refresh token where the provider takes it; beside it the access token where both are taken and the call ends no
-    more than the token that it names (RB-23). Where neither is taken, something is queued all the same: it must end in a
-    notice, not be forgotten.
+    more than the token that it names (RB-23). Where neither is taken, something is queued all the same: it must end in
+    a notice, not be forgotten.
     """
     access = Material("access_token", access_token)
     if refresh_token is None or takes == "access":

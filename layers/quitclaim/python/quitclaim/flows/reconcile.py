@@ -161,7 +161,7 @@ def finish(revocation: Revocation, world: Reconciling) -> None:
 def wake_account(where: tuple[str, str], world: Reconciling) -> None:
     """Row 32: nothing lives on the account any more; what is parked beside it is due again, one transaction each."""
     client, digest = where
-    for rid in world.store.parked_beside(f"E#{client}#{digest}", "P#"):
+    for rid in world.store.parked_beside(client, digest):
         account = world.reads.account(client, digest)
         if account is None or account.live:
             return
@@ -205,7 +205,7 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
 
 
 def _wake_family(intent: StopIntent, world: Reconciling) -> None:
-    for rid in world.store.parked_beside(f"O#{intent.ref.tenant}#{intent.ref.owner}", f"Y#{intent.ref.connection}#"):
+    for rid in world.store.parked_within_family(intent.ref):
         try:
             _wake(rid, world)
         except MovedError:

@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from quitclaim.flows.connect import Connecting
 from quitclaim.flows.reconcile import Reconciling
-from quitclaim.flows.revocations import Revoking
+from quitclaim.flows.revocations import IN_FLIGHT, Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import HandingOut
 from quitclaim.ports import Calls
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
+    from quitclaim.providers.calls import CallsInFlight
     from quitclaim.providers.client import ProviderHttp
 
 QUICK: Final = Config(connect_timeout=1, read_timeout=1, retries={"mode": "standard", "total_max_attempts": 2})
@@ -250,6 +251,12 @@ class RevokeSweep:
 
     parts: Parts
     reconciling: ReconcileStore
+
+    def calls(self) -> "CallsInFlight":
+        """What runs the calls of one invocation beside each other."""
+        from quitclaim.providers.calls import CallsInFlight  # and asyncio by who has many of them in flight
+
+        return CallsInFlight(self.parts.http, IN_FLIGHT)
 
     def revoking(self, calls: Calls, first_shard: int = 0) -> Revoking:
         """For one invocation."""

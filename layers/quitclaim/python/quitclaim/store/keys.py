@@ -11,7 +11,7 @@ from typing import Final
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.limits import SHARDS
-from quitclaim.ports import Key
+from quitclaim.ports import Item, Key
 
 ANY_CLIENT: Final = "*"
 """The client part of due kinds whose work is not paced by a client; no client has that name."""
@@ -37,6 +37,12 @@ PREFIXES: Final = {
     "ring": ("K#", ""),
     "heartbeat": ("H#", "H"),
 }
+
+
+def sort_prefix(kind: str, connection: str | None = None) -> str:
+    """How the sort keys of a kind begin; with *connection*, those of that connection."""
+    prefix = PREFIXES[kind][1]
+    return prefix if connection is None else f"{prefix}{connection}#"
 
 
 def owner_partition(owner: OwnerRef) -> str:
@@ -94,19 +100,29 @@ def revocation_key(rid: str) -> Key:
     return Key(f"Q#{rid}", "Q")
 
 
+def rid_of(item: Item) -> str:
+    """The id of the revocation that an item, or an entry of an index, is of."""
+    return str(item["PK"]).removeprefix("Q#")
+
+
+def account_partition(client: str, account: str) -> str:
+    """Everything of one external account under a client."""
+    return f"E#{client}#{account}"
+
+
 def account_key(client: str, account: str) -> Key:
     """An external account under a client, by its digest."""
-    return Key(f"E#{client}#{account}", "A")
+    return Key(account_partition(client, account), "A")
 
 
 def member_key(client: str, account: str, ref: ConnectionRef) -> Key:
     """A connection's membership of an external account."""
-    return Key(f"E#{client}#{account}", f"C#{ref.tenant}#{ref.owner}#{ref.connection}")
+    return Key(account_partition(client, account), f"C#{ref.tenant}#{ref.owner}#{ref.connection}")
 
 
 def marker_key(client: str, account: str, rid: str) -> Key:
     """A revocation parked beside an external account."""
-    return Key(f"E#{client}#{account}", f"P#{rid}")
+    return Key(account_partition(client, account), f"P#{rid}")
 
 
 def family_marker_key(ref: ConnectionRef, rid: str) -> Key:

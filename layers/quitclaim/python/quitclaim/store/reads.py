@@ -31,6 +31,7 @@ from quitclaim.store.keys import (
     owner_partition,
     receipt_key,
     revocation_key,
+    sort_prefix,
     ticket_key,
 )
 
@@ -178,16 +179,16 @@ class Reads:
 
     def connections(self, owner: OwnerRef) -> list[Connection]:
         """All connections of an owner, by id."""
-        return [value_of(Connection, item) for item in self.of_owner(owner, "C#")]
+        return [value_of(Connection, item) for item in self.of_owner(owner, sort_prefix("connection"))]
 
     def intents(self, ref: ConnectionRef) -> list[StopIntent]:
         """All stops of a connection that are on record."""
-        found = (intent_of(item) for item in self.of_owner(ref.of_owner, f"S#{ref.connection}#"))
+        found = (intent_of(item) for item in self.of_owner(ref.of_owner, sort_prefix("intent", ref.connection)))
         return [intent for intent in found if intent is not None]
 
     def exchanges(self, ref: ConnectionRef) -> list[Exchange]:
         """All exchanges of a connection that are on record."""
-        found = (exchange_of(item) for item in self.of_owner(ref.of_owner, f"X#{ref.connection}#"))
+        found = (exchange_of(item) for item in self.of_owner(ref.of_owner, sort_prefix("exchange", ref.connection)))
         return [exchange for exchange in found if exchange is not None]
 
     def held(self, resolved: Resolved) -> Exchange | None:
@@ -197,7 +198,8 @@ class Reads:
 
     def barriers(self, owner: OwnerRef) -> dict[str, Barrier]:
         """All barriers of an owner, by client."""
-        return {item["SK"].removeprefix("BAR#"): value_of(Barrier, item) for item in self.of_owner(owner, "BAR#")}
+        prefix = sort_prefix("barrier")
+        return {item["SK"].removeprefix(prefix): value_of(Barrier, item) for item in self.of_owner(owner, prefix)}
 
     def receipts(self, owner: OwnerRef) -> list[Item]:
         """What became of the owner's grants, oldest first, a hundred at most."""

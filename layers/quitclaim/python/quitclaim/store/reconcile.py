@@ -10,6 +10,7 @@ from typing import Any
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import STOPPED, Barrier, Connection, ConnectionState
 from quitclaim.domain.events import Event, EventKind
+from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.revocations import Revocation, RevocationState, deadline_of
 from quitclaim.domain.stop import Close, StopIntent
 from quitclaim.ports import (
@@ -34,6 +35,7 @@ from quitclaim.store.keys import (
     ANY_CLIENT,
     DUE,
     account_key,
+    account_partition,
     barrier_key,
     connection_key,
     due_partition,
@@ -43,7 +45,9 @@ from quitclaim.store.keys import (
     heartbeat_key,
     intent_key,
     marker_key,
+    owner_partition,
     revocation_key,
+    sort_prefix,
 )
 from quitclaim.store.stamps import account_item, connection_item, intent_due, revoke_due
 
@@ -215,8 +219,15 @@ class ReconcileStore:
                 commit.check(f"grant {family}", grant_key(ref, family.split("#")[1]), (free,))
         commit.run()
 
-    def parked_beside(self, partition: str, prefix: str) -> list[str]:
-        """Ids of the revocations parked there, by a consistent query of the markers."""
+    def parked_beside(self, client: str, account: str) -> list[str]:
+        """Ids of the revocations parked beside an external account, by a consistent query of the markers."""
+        return self._parked(account_partition(client, account), sort_prefix("marker"))
+
+    def parked_within_family(self, ref: ConnectionRef) -> list[str]:
+        """Ids of the revocations parked beside the connection's own grant, likewise."""
+        return self._parked(owner_partition(ref.of_owner), sort_prefix("family marker", ref.connection))
+
+    def _parked(self, partition: str, prefix: str) -> list[str]:
         return [item["SK"].split("#")[-1] for item in self._table.query(partition, prefix).items]
 
     # --- heartbeat ---

@@ -44,6 +44,7 @@ from quitclaim.store.keys import (
     marker_key,
     receipt_key,
     revocation_key,
+    rid_of,
 )
 from quitclaim.store.reads import revocation_of
 from quitclaim.store.stamps import finish_due, notice_attention, receipt_item, revoke_due
@@ -90,7 +91,7 @@ class RevocationStore:
         page = self._table.query_index(
             "due", due_partition("revoke", client, shard), upto=due_upto(now), limit=BATCH, after=after
         )
-        return [item["PK"].removeprefix("Q#") for item in page.items], page.after
+        return [rid_of(item) for item in page.items], page.after
 
     def read(self, rids: Sequence[str]) -> list[Revocation]:
         """The revocations that are there, consistently."""
@@ -394,7 +395,7 @@ class RevocationStore:
         """
         found = [item for shard in range(SHARDS) for item in self._attention("revocation", shard)]
         exchanges = [item for shard in range(SHARDS) for item in self._attention("exchange", shard)]
-        rids = [str(item["PK"]).removeprefix("Q#") for item in found]
+        rids = [rid_of(item) for item in found]
         states = [each for start in range(0, len(rids), 100) for each in self.read(rids[start : start + 100])]
         expired = sum(each.state in (RevocationState.EXPIRED, RevocationState.UNREADABLE) for each in states)
         quarantined = sum(each.state is RevocationState.PENDING for each in states)
