@@ -148,6 +148,7 @@ class QuietHandler(WSGIRequestHandler):
     """One log line a request: method, path and status. A query may hold a code or a state, so it is never in it."""
 
     def setup(self) -> None:
+        """The request begins here."""
         super().setup()
         self.begun = time.monotonic()
 
