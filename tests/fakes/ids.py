@@ -1,7 +1,5 @@
 """Ids that are the same in every run."""
 
-import itertools
-
 from quitclaim.domain.secret import Secret
 
 
@@ -10,10 +8,13 @@ class SeededIds:
 
     def __init__(self, seed: str = "id") -> None:
         self._seed = seed
-        self._numbers = itertools.count(1)
+        self.made = 0
+        """How many there were; put back, the same ids come again."""
 
     def new_id(self) -> str:
-        return f"{self._seed}-{next(self._numbers)}"
+        self.made += 1
+        return f"{self._seed}-{self.made}"
 
     def new_secret(self) -> Secret:
-        return Secret(f"{self._seed}-secret-{next(self._numbers)}".ljust(43, "_"))
+        self.made += 1
+        return Secret(f"{self._seed}-secret-{self.made}".ljust(43, "_"))

@@ -20,6 +20,8 @@ from quitclaim.ports import (
 from quitclaim.store.table import DynamoTable
 from tests.infra import deployed
 
+type Everything = Mapping[tuple[str, str], Mapping[str, Any]]
+
 DEFINED = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode")
 
 
@@ -40,7 +42,7 @@ class StandIn:
     def drop(self) -> None:
         self.client.delete_table(TableName=self.name)
 
-    def everything(self) -> dict[tuple[str, str], dict[str, Any]]:
+    def everything(self) -> Everything:
         """Every item by key, as it lies in the table (sets in order)."""
         pages = self.client.get_paginator("scan").paginate(TableName=self.name, ConsistentRead=True)
         return {
@@ -53,6 +55,14 @@ class StandIn:
         """Change attributes of an item behind everybody's back: `v` and `op` stay, nothing is asked."""
         table = DynamoTable(self.client, self.name)
         table.write(Update(key, (), put=put or {}, remove=tuple(remove)))
+
+    def put_back(self, before: Everything, now: Everything) -> None:
+        """Make the table what `everything` said *before*; *now* is what it says."""
+        for key in now.keys() - before.keys():
+            self.erase(Key(*key))
+        for key, item in before.items():
+            if now.get(key) != item:
+                self.client.put_item(TableName=self.name, Item=item)
 
     def erase(self, key: Key) -> None:
         """Take an item away."""

@@ -314,9 +314,13 @@ class ConnectStore:
         commit.run()
 
     def count_wrong_code(self, exchange: Exchange, now: int) -> None:
-        """Row 7. One more wrong code; the fifth is a release (row 9), not this."""
+        """
+        Row 7. One more wrong code; the fifth is a release (row 9), not this.
+
+        Nothing else in it would notice that it was applied already, so it is held to not being its own repetition.
+        """
         commit = self._commit()
-        when = (*held_until(now), less("wrong", WRONG_CODES - 1))
+        when = (*held_until(now), less("wrong", WRONG_CODES - 1), Clause("op", "<>", commit.op))
         commit.update(
             "exchange", Update(exchange_key(exchange.ref, exchange.id), when, increase={"wrong": 1}), exchange_of
         )
@@ -481,6 +485,17 @@ class ConnectStore:
                 "intent",
                 Update(intent_key(ref, intent_generation), THERE, include={"rids": frozenset({revocation.rid})}),
             )
+        commit.run()
+
+    def leave_behind(self, connection: Connection, exchange: Exchange, now: int) -> None:
+        """
+        Row 15, for a connection whose exchange is over without having taken it along: a late grant (row 13) may be
+        refused by nobody, so it leaves the connection alone, and this follows.
+        """
+        commit = self._commit()
+        self._put_connection(commit, connection, failed(connection, "late_grant"), now)
+        body = {"reason": "late_grant", "generation": exchange.generation}
+        add_event(commit, Event(EventKind.CONNECTION_FAILED, connection.ref, exchange.id, now, body))
         commit.run()
 
     def lapse_link(self, connection: Connection, now: int) -> None:
