@@ -97,6 +97,11 @@ class Owner:
     stopped_at: int | None = None
     v: int = 0
 
+    @property
+    def is_deleted(self) -> bool:
+        """For good: nothing clears it (F-15)."""
+        return self.deleted_at is not None
+
 
 @dataclass(frozen=True)
 class Barrier:
@@ -276,6 +281,17 @@ def refusal_of_link(connection: Connection | None, generation: int) -> Quitclaim
 def may_visit(ticket: Ticket, now: int) -> bool:
     """Whether the link may be opened once more."""
     return ticket.expires > now and ticket.visits < LINK_VISITS
+
+
+def is_left_behind(connection: Connection, exchange: Exchange | None) -> bool:
+    """Whether the connection still waits for an exchange that is over."""
+    return (
+        connection.state is ConnectionState.AUTHORIZING
+        and connection.phase is Phase.EXCHANGING
+        and exchange is not None
+        and exchange.id == connection.exchange
+        and exchange.outcome not in (ExchangeOutcome.OPEN, ExchangeOutcome.HELD)
+    )
 
 
 PASSING_ERRORS: Final = frozenset({"server_error", "temporarily_unavailable", "interaction_required", "login_required"})

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
     PASSING_ERRORS,
     Authorization,
@@ -28,6 +29,7 @@ from quitclaim.domain.connect import (
     exchange_ends,
     hold_ends,
     is_last_wrong_code,
+    is_left_behind,
     may_start,
     may_visit,
     ready,
@@ -85,7 +87,7 @@ from quitclaim.domain.revocations import (
     material_of,
 )
 from quitclaim.domain.secret import Secret
-from quitclaim.domain.tokens import MAIN, Grant, TokenPair
+from quitclaim.domain.tokens import MAIN, Grant, TokenPair, expiring_at, keep_alive_at
 from quitclaim.flows.revocations import finish_settled
 from quitclaim.ports import Client, Clients, Clock, Deadline, Ids, Kick, Vault
 
@@ -157,11 +159,11 @@ def start(request: StartRequest, world: Connecting) -> Started:
     client = world.clients.named(request.client)
     key = _idempotency_digest(request)
     for _ in range(TRIES):
+        owner, before, barrier = world.reads.fence(ref, client.name)
+        if owner is not None and owner.is_deleted:
+            raise OwnerDeletedError
         if key is not None and (answer := _first_answer(request, key, world)) is not None:
             return answer
-        owner, before, barrier = world.reads.fence(ref, client.name)
-        if owner is not None and owner.deleted_at is not None:
-            raise OwnerDeletedError
         if not may_start(before, again=request.again):
             return Started(_found(before), None, None)
         resolved = _clear_of_settled(ref, barrier, client.name, world)
@@ -629,6 +631,7 @@ def _hold(
         world.store.hold(exchange, held, revocation, now)
     except MovedError:
         _queue_late(exchange, revocation, client, world)
+        _leave_behind(exchange, world)
         raise GrantNotInstalledError(connection_id=ref.connection) from None
     if grant is None:
         _release(held, "malformed_answer", world)
@@ -667,6 +670,17 @@ def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, worl
         except MovedError:
             continue
         world.kick.revoke_now([due.rid])
+        return
+
+
+def _leave_behind(exchange: Exchange, world: Connecting) -> None:
+    """The connection of an exchange that a late grant closed fails; refused, reconciliation repeats it."""
+    connection, found = world.reads.connection(exchange.ref), world.reads.exchange(exchange.ref, exchange.id)
+    if connection is None or found is None or not is_left_behind(connection, found):
+        return
+    try:
+        world.store.leave_behind(connection, found, world.clock.now())
+    except MovedError:
         return
 
 
@@ -779,8 +793,8 @@ def install(exchange: Exchange, client: Client, world: Connecting) -> Connection
             raise GrantNotInstalledError(connection_id=name)
         account = None
         if exchange.account is not None:
-            account = world.reads.account(client.name, exchange.account)
-            if account is not None and not account.admits(exchange.started):
+            account = world.reads.account(client.name, exchange.account) or Account()
+            if not account.admits(exchange.started):
                 if _lowered(account.killed_by, world):
                     continue
                 _release(exchange, "account_revoked_meanwhile", world)
@@ -857,6 +871,8 @@ def _grant(exchange: Exchange, revocation: Revocation, client: Client, now: int)
         access_until=exchange.access_until,
         refresh_until=exchange.refresh_until,
         account=exchange.account,
+        keep_alive_at=keep_alive_at(exchange.started, client.facts.idle_limit_ms),
+        expiring_at=expiring_at(exchange.started, exchange.refresh_until),
     )
 
 
@@ -870,7 +886,9 @@ def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting
     1. `install`. Refused or crash before it: the hold ends by itself, and the sweep revokes. A wrong code is counted;
        the fifth ends the exchange.
     """
-    connection = world.reads.connection(ref)
+    owner, connection = world.reads.owner_and_connection(ref)
+    if owner is not None and owner.is_deleted:
+        raise OwnerDeletedError
     if connection is None:
         raise ConnectionNotFoundError(connection_id=ref.connection)
     if connection.generation != generation:

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from quitclaim.domain.connect import STOPPED, Connection, ConnectionState, Exchange, ExchangeOutcome, Phase
+from quitclaim.domain.connect import (
+    STOPPED,
+    Connection,
+    ConnectionState,
+    Exchange,
+    ExchangeOutcome,
+    Phase,
+    is_left_behind,
+)
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS, ladder_step_ms
 from quitclaim.domain.revocations import Revocation, RevocationState
@@ -248,9 +256,11 @@ def move_on(connection: Connection, world: Reconciling) -> None:
         if connection.phase is Phase.LINK and (connection.lapse_at or 0) + GUARD_MS <= now:
             world.connects.lapse_link(connection, now)
         elif connection.phase is Phase.EXCHANGING:
-            # Its exchange has its own due time and ends it; a connection left behind by a lost race is shown again
-            # later.
-            world.store.move(connection, replace(connection, lapse_at=now + MINUTE), now)
+            exchange = world.reads.exchange(connection.ref, connection.exchange or "")
+            if exchange is not None and is_left_behind(connection, exchange):
+                world.connects.leave_behind(connection, exchange, now)
+            else:  # the exchange has its own due time, and takes the connection along when it ends
+                world.store.move(connection, replace(connection, lapse_at=now + MINUTE), now)
         return
     if connection.state in STOPPED and (connection.effect_at or 0) <= now:
         step = (connection.step or 0) + 1

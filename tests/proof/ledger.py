@@ -1,0 +1,186 @@
+"""
+The provider's own ledger: which tokens were issued, rotated, spent and revoked. It is the oracle of every run: our table alone proves nothing.
+
+The simulated provider plays one of four kinds of refresh (static, rotating, reuse, grace) and one of four reaches of revocation, and answers as a
+conforming server would: an unknown or dead token is revoked with success, a code used twice ends what it issued (RFC 6749 section 4.1.2).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from quitclaim.domain.facts import OldToken, ProviderFacts
+from quitclaim.domain.revocations import Reach
+
+
+class Refreshing(StrEnum):
+    """What a refresh does to the token that it was asked with."""
+
+    STATIC = "static"
+    ROTATING = "rotating"  # the old one is dead at once
+    REUSE = "reuse"  # and presenting it again kills the family
+    GRACE = "grace"  # the old one stays valid
+
+
+class Fault(StrEnum):
+    """What happens to one call."""
+
+    NONE = "none"
+    LOST = "acted, answer lost"
+    NOT_ACTED = "not acted, no answer"
+    NOT_SENT = "not sent"
+    REFUSED = "refused"
+    BUSY = "try later"
+    MALFORMED = "acted, answer unusable"
+
+
+@dataclass(frozen=True)
+class Issued:
+    """One refresh token."""
+
+    name: str
+    family: str
+    account: str
+    issued_at: int
+    by: str  # the code or token that it was issued for
+    alive: bool = True
+    why_dead: str = ""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of a provider."""
+
+    refreshing: Refreshing = Refreshing.ROTATING
+    reach: Reach = Reach.FAMILY
+    revocable: bool = True
+    has_identity: bool = True
+
+    @property
+    def label(self) -> str:
+        """For tables."""
+        return f"{self.refreshing}/{self.reach}" + ("" if self.revocable else "/none")
+
+    @property
+    def facts(self) -> ProviderFacts:
+        """As the catalogue would say it."""
+        old = {
+            Refreshing.STATIC: OldToken.UNKNOWN,
+            Refreshing.ROTATING: OldToken.IMMEDIATE,
+            Refreshing.REUSE: OldToken.IMMEDIATE,
+            Refreshing.GRACE: OldToken.STAYS_VALID,
+        }[self.refreshing]
+        return facts_of(
+            revocable=self.revocable,
+            takes="refresh",
+            reach=self.reach,
+            refreshable=True,
+            rotates="no" if self.refreshing is Refreshing.STATIC else "yes",
+            old_token=old,
+            has_identity=self.has_identity,
+            access_ttl_ms=3_600_000,
+            manual_page="https://provider.example/apps",
+            reuse_kills_family=self.refreshing is Refreshing.REUSE,
+        )
+
+
+def facts_of(**known: object) -> ProviderFacts:
+    """Facts with defaults for those that this machinery does not vary."""
+    from dataclasses import MISSING, fields
+
+    names = {each.name for each in fields(ProviderFacts)}
+    missing = [
+        each.name
+        for each in fields(ProviderFacts)
+        if each.name not in known and each.default is MISSING and each.default_factory is MISSING
+    ]
+    return ProviderFacts(**{name: value for name, value in known.items() if name in names}, **dict.fromkeys(missing))  # type: ignore[arg-type]
+
+
+@dataclass
+class Ledger:
+    """The state of one provider. Copied whole when a run goes back to an earlier state."""
+
+    kind: Kind
+    codes: dict[str, str] = field(default_factory=dict)  # code -> account
+    spent_codes: dict[str, str] = field(default_factory=dict)  # code -> family
+    tokens: dict[str, Issued] = field(default_factory=dict)
+    revoked_by_us: list[str] = field(default_factory=list)
+    exchanges: dict[str, int] = field(default_factory=dict)  # code -> requests
+    count: int = 0
+
+    def copy(self) -> "Ledger":
+        """An independent state."""
+        return replace(
+            self,
+            codes=dict(self.codes),
+            spent_codes=dict(self.spent_codes),
+            tokens=dict(self.tokens),
+            revoked_by_us=list(self.revoked_by_us),
+            exchanges=dict(self.exchanges),
+        )
+
+    def consent(self, code: str, account: str) -> None:
+        """The user consented: *code* may be exchanged."""
+        self.codes[code] = account
+
+    def alive(self) -> list[Issued]:
+        """Every living refresh token."""
+        return [token for token in self.tokens.values() if token.alive]
+
+    # --- what the endpoints do ---
+
+    def exchange(self, code: str, now: int) -> Issued | None:
+        """A code turned into a token; None where it is refused."""
+        self.exchanges[code] = self.exchanges.get(code, 0) + 1
+        if code in self.spent_codes:
+            self._kill(lambda token: token.family == self.spent_codes[code], "code used twice")
+            return None
+        if code not in self.codes:
+            return None
+        self.count += 1
+        family = f"family-{self.count}"
+        self.spent_codes[code] = family
+        return self._issue(family, self.codes[code], code, now)
+
+    def refresh(self, name: str, now: int) -> Issued | None:
+        """The next token of a family; None where the provider refuses for good."""
+        old = self.tokens.get(name)
+        if old is None or not old.alive:
+            if old is not None and self.kind.refreshing is Refreshing.REUSE:
+                self._kill(lambda token: token.family == old.family, "reuse")
+            return None
+        if self.kind.refreshing is Refreshing.STATIC:
+            return old
+        if self.kind.refreshing is not Refreshing.GRACE:
+            self.tokens[name] = replace(old, alive=False, why_dead="rotated")
+        self.count += 1
+        return self._issue(old.family, old.account, name, now)
+
+    def revoke(self, name: str) -> list[str]:
+        """End a token and what its revocation reaches; the names of those that were alive until now."""
+        token = self.tokens.get(name)
+        self.revoked_by_us.append(name)
+        if token is None:
+            return []
+        match self.kind.reach:
+            case Reach.TOKEN | Reach.UNKNOWN:
+                reached: Callable[[Issued], bool] = lambda other: other.name == name  # noqa: E731
+            case Reach.FAMILY:
+                reached = lambda other: other.family == token.family  # noqa: E731
+            case _:
+                reached = lambda other: other.account == token.account  # noqa: E731
+        if not token.alive and self.kind.reach is not Reach.ACCOUNT:
+            return []
+        return self._kill(reached, "revoked")
+
+    def _issue(self, family: str, account: str, by: str, now: int) -> Issued:
+        token = Issued(f"rt-{self.count}", family, account, now, by)
+        self.tokens[token.name] = token
+        return token
+
+    def _kill(self, which: Callable[[Issued], bool], why: str) -> list[str]:
+        hit = [token.name for token in self.tokens.values() if token.alive and which(token)]
+        for name in hit:
+            self.tokens[name] = replace(self.tokens[name], alive=False, why_dead=why)
+        return hit

@@ -1,0 +1,402 @@
+"""
+The situations and the handlers from which every search is made. A flow or handler is added by one registration here, and all techniques take it up.
+
+A situation brings a world to a state and says which handlers can meet there. A handler is one request, one run of a schedule, or time passing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from quitclaim.domain.connect import ConnectionState
+from quitclaim.domain.errors import QuitclaimError
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import CONFIRM_MS, DEADLINE_MS, GUARD_MS, REFRESH_LEASE_MS, WINDOW_MS
+from quitclaim.domain.revocations import Reach
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.tokens import MAIN
+from quitclaim.flows.connect import (
+    Callback,
+    CallbackFailedError,
+    StartRequest,
+    complete_callback,
+    confirm,
+    open_link,
+    start,
+)
+from quitclaim.flows.reconcile import (
+    carry_out_stop,
+    finish,
+    lapse_exchange,
+    lapse_refresh,
+    move_on,
+    wake_account,
+)
+from quitclaim.flows.revocations import acknowledge, revoke
+from quitclaim.flows.stop import disconnect
+from quitclaim.flows.tokens import hand_out
+from quitclaim.ports import Key
+from tests.proof.ledger import Fault, Kind, Refreshing
+from tests.proof.stepping import Call
+from tests.proof.world import CLIENT, Ports, SweepDeadline, World
+
+BASE: Final = "https://quitclaim.example"
+REF: Final = ConnectionRef("t", "o", "c")
+OTHER: Final = ConnectionRef("t", "o2", "c")
+SECOND: Final = ConnectionRef("t", "o", "d")
+HOUR_MS: Final = 3_600_000
+
+type Handler = Callable[[Ports], Any]
+
+
+@dataclass
+class Scene:
+    """What a situation leaves for its handlers: callbacks that may come, codes, generations."""
+
+    callbacks: dict[str, Callback] = field(default_factory=dict)
+    codes: dict[str, Secret] = field(default_factory=dict)
+
+
+# --- what the user and the app do --------------------------------------------------------------------------------------
+
+
+def begin(world: World, ref: ConnectionRef = REF, account: str = "alice", *, again: bool = False) -> Callback:
+    """Start, open the link, consent; the callback that the browser would bring."""
+    started = world.run(lambda ports: start(StartRequest(ref, CLIENT, None, again=again), ports.connecting))
+    visit = world.run(lambda ports: open_link(started.ticket, BASE, ports.connecting))
+    code = f"{ref.tenant}/{ref.owner}/{ref.connection}/{len(world.ledger.codes)}"
+    world.ledger.consent(code, account)
+    state = visit.url.split("state=")[1]
+    return Callback(CLIENT, Secret(state), Secret(code), None, (), {visit.cookie: visit.binding.reveal()})
+
+
+def connected(world: World, ref: ConnectionRef = REF, account: str = "alice") -> None:
+    """A ready connection."""
+    brought = begin(world, ref, account)
+    outcome = world.run(handler_callback(brought))
+    if outcome.confirm_code is not None:
+        world.run(lambda ports: confirm(ref, generation(ports, ref), outcome.confirm_code, ports.connecting))
+
+
+def generation(ports: Ports, ref: ConnectionRef) -> int:
+    """The connection's generation now, as the caller of a request would have seen it before."""
+    item = ports.world.table.get(Key(f"O#{ref.tenant}#{ref.owner}", f"C#{ref.connection}"))
+    return int(item["generation"]) if item else 0
+
+
+# --- handlers --------------------------------------------------------------------------------------------------------
+
+
+def handler_callback(brought: Callback) -> Handler:
+    """The provider's callback."""
+
+    def run(ports: Ports) -> Any:
+        try:
+            return complete_callback(brought, BASE, ports.deadline, ports.connecting)
+        except CallbackFailedError as failure:
+            raise failure.cause from None
+
+    return run
+
+
+def handler_token(ref: ConnectionRef = REF) -> Handler:
+    """The app asks for a token; the judge notes what it got, and whether a stop had been committed by then."""
+
+    def run(ports: Ports) -> Any:
+        token = hand_out(ref, MAIN, 0, ports.deadline, ports.handing_out)
+        ports.world.seen.handed_out.append((f"{ref.owner}/{ref.connection}", token.generation))
+        return token
+
+    return run
+
+
+def handler_disconnect(ref: ConnectionRef = REF) -> Handler:
+    """The app disconnects at the generation that it saw before anything else happened."""
+    return lambda ports: disconnect(ref, generation(ports, ref), ports.stopping)
+
+
+def handler_start(ref: ConnectionRef = REF) -> Handler:
+    """The app starts (again)."""
+    return lambda ports: start(StartRequest(ref, CLIENT, None, again=True), ports.connecting)
+
+
+def handler_confirm(scene: Scene, ref: ConnectionRef = REF, code: str = "right") -> Handler:
+    """The owner brings a code."""
+    return lambda ports: confirm(ref, generation(ports, ref), scene.codes[code], ports.connecting)
+
+
+def handler_acknowledge(ref: ConnectionRef = REF) -> Handler:
+    """The owner acknowledges."""
+    return lambda ports: acknowledge(ref, reads=ports.reads, store=ports.revocations, clock=ports.clock)
+
+
+def handler_sweep(ports: Ports) -> Any:
+    """The sweep, on every revocation there is, by key."""
+    rids = sorted(item["PK"][2:] for item in ports.world.table.items() if item["ty"] == "revocation")
+    return revoke(rids, SweepDeadline(), ports.revoking)
+
+
+RECONCILERS: Final[Mapping[str, tuple[Callable[[Any, Any], None], str]]] = {
+    "exchange": (lapse_exchange, "as_exchange"),
+    "refresh": (lapse_refresh, "as_grant"),
+    "finish": (finish, "as_revocation"),
+    "wake": (wake_account, "as_account"),
+    "stop": (carry_out_stop, "as_intent"),
+    "connection": (move_on, "as_connection"),
+}
+
+
+def handler_reconcile(ports: Ports) -> Any:
+    """Reconciliation of all that is due now, read by key: an index only gives candidates."""
+    now = ports.clock.now()
+    for kind, (step, reader) in RECONCILERS.items():
+        due = [
+            Key(item["PK"], item["SK"])
+            for item in ports.world.table.items()
+            if item.get("d1", "").split("#")[0] == kind and int(item["d2"].split("#")[0]) <= now
+        ]
+        for key in due:
+            for item in ports.reconciles.items([key]):
+                try:
+                    step(getattr(ports.reads, reader)(item), ports.reconciling)
+                except QuitclaimError:
+                    continue
+
+
+def passing(ms: int) -> Handler:
+    """Time passes, at some moment."""
+
+    def run(ports: Ports) -> None:
+        ports.process.before(Call(f"{ms} ms pass", frozenset({"*"}), True))
+        ports.process.history.append(f"{ms} ms pass")
+        ports.world.now += ms
+
+    return run
+
+
+# --- situations ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Situation:
+    """A state, and what can happen in it."""
+
+    name: str
+    kind: Kind
+    build: Callable[[World], Scene]
+    handlers: Callable[[Scene], Mapping[str, Handler]]
+    confirmation: Any = "none"
+
+    def make(self) -> tuple[World, Scene]:
+        """A world in this state."""
+        world = World(self.kind, self.confirmation)
+        return world, self.build(world)
+
+
+SITUATIONS: Final[list[Situation]] = []
+
+
+def situation(
+    name: str, *kinds: Kind, confirmation: str = "none"
+) -> Callable[[Callable[[World], tuple[Scene, Mapping[str, Handler]]]], Callable[..., Any]]:
+    """Register a situation, once for each kind of provider."""
+
+    def register(build: Callable[[World], tuple[Scene, Mapping[str, Handler]]]) -> Callable[..., Any]:
+        for kind in kinds or (Kind(),):
+            made: dict[int, Mapping[str, Handler]] = {}
+
+            def of_world(world: World, made: dict[int, Mapping[str, Handler]] = made) -> Scene:
+                scene, handlers = build(world)
+                made[id(scene)] = handlers
+                return scene
+
+            def of_scene(scene: Scene, made: dict[int, Mapping[str, Handler]] = made) -> Mapping[str, Handler]:
+                return made[id(scene)]
+
+            SITUATIONS.append(Situation(f"{name} [{kind.label}]", kind, of_world, of_scene, confirmation))
+        return build
+
+    return register
+
+
+REFRESHES: Final = tuple(Kind(refreshing) for refreshing in Refreshing)
+TOKEN_REACH: Final = (Kind(Refreshing.STATIC, Reach.TOKEN), Kind(Refreshing.GRACE, Reach.TOKEN), Kind(Refreshing.ROTATING, Reach.TOKEN))
+WIDE: Final = (Kind(Refreshing.STATIC, Reach.AUTHORIZATION), Kind(Refreshing.STATIC, Reach.ACCOUNT))
+
+
+@situation("link open", Kind(), Kind(Refreshing.STATIC, Reach.TOKEN), WIDE[0])
+def link_open(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """The user has consented; the callback is on its way."""
+    brought = begin(world)
+    return Scene({"first": brought}), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "start": handler_start(),
+        "disconnect": handler_disconnect(),
+        "reconcile": handler_reconcile,
+        "window passes": passing(WINDOW_MS + GUARD_MS),
+    }
+
+
+@situation("link open, answer lost", Kind())
+def link_open_answer_lost(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """The provider will grant, and its answer will not arrive."""
+    scene, handlers = link_open(world)
+    world.faults["exchange"] = [Fault.LOST]
+    return scene, {**handlers, "acknowledge": handler_acknowledge()}
+
+
+@situation("held for its owner", Kind(), WIDE[0], confirmation="owner")
+def held(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """A grant waits for its owner's code."""
+    outcome = world.run(handler_callback(begin(world)))
+    scene = Scene(codes={"right": outcome.confirm_code, "wrong": Secret("code/wrong")})
+    return scene, {
+        "confirm": handler_confirm(scene),
+        "confirm again": handler_confirm(scene),
+        "wrong code": handler_confirm(scene, code="wrong"),
+        "start": handler_start(),
+        "other connection starts": handler_start(SECOND),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
+    }
+
+
+@situation("hold over", Kind(), confirmation="owner")
+def hold_over(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """Nobody confirmed in time."""
+    scene, handlers = held(world)
+    world.now += CONFIRM_MS + GUARD_MS
+    return scene, handlers
+
+
+@situation("token expired", *REFRESHES, *TOKEN_REACH)
+def token_expired(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """A ready connection whose access token has to be refreshed."""
+    connected(world)
+    world.now += HOUR_MS
+    return Scene(), {
+        "token": handler_token(),
+        "token again": handler_token(),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "lease passes": passing(REFRESH_LEASE_MS + GUARD_MS),
+    }
+
+
+@situation("refresh unseen", *REFRESHES, *TOKEN_REACH)
+def refresh_unseen(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """A refresh whose answer was lost, its lease over."""
+    scene, handlers = token_expired(world)
+    world.faults["refresh"] = [Fault.LOST]
+    _try(world, handler_token())
+    world.now += REFRESH_LEASE_MS + GUARD_MS
+    return scene, handlers
+
+
+@situation("stopped", *REFRESHES, *TOKEN_REACH, *WIDE, Kind(revocable=False))
+def stopped(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """Disconnected; the revocation is owed."""
+    connected(world)
+    world.run(handler_disconnect())
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+        "start": handler_start(),
+        "acknowledge": handler_acknowledge(),
+        "token": handler_token(),
+        "deadline passes": passing(DEADLINE_MS + GUARD_MS),
+    }
+
+
+@situation("stopped during a refresh", *REFRESHES, *TOKEN_REACH)
+def stopped_during_refresh(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """A refresh is on record, unseen, and the connection is stopped."""
+    connected(world)
+    world.now += HOUR_MS
+    world.faults["refresh"] = [Fault.LOST]
+    _try(world, handler_token())
+    world.run(handler_disconnect())
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "start": handler_start(),
+        "acknowledge": handler_acknowledge(),
+        "lease passes": passing(REFRESH_LEASE_MS + GUARD_MS),
+    }
+
+
+@situation("shared account", *WIDE)
+def shared(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """Two owners' connections live on one account whose revocation ends both."""
+    connected(world)
+    connected(world, OTHER)
+    return Scene(), {
+        "disconnect": handler_disconnect(),
+        "other disconnects": handler_disconnect(OTHER),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "token": handler_token(),
+    }
+
+
+@situation("account-wide revocation owed", *WIDE)
+def wide_owed(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """One owner's stop is owed while another owner connects the same account."""
+    connected(world)
+    brought = begin(world, OTHER)
+    world.run(handler_disconnect())
+    return Scene(), {
+        "other callback": handler_callback(brought),
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "lease passes": passing(REFRESH_LEASE_MS + GUARD_MS),
+    }
+
+
+@situation("notice open", Kind(revocable=False), Kind())
+def notice_open(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """A revocation ended in a notice."""
+    connected(world)
+    world.run(handler_disconnect())
+    world.now += DEADLINE_MS + GUARD_MS
+    world.run(handler_sweep)
+    world.run(handler_reconcile)
+    return Scene(), {
+        "acknowledge": handler_acknowledge(),
+        "acknowledge too": handler_acknowledge(),
+        "start": handler_start(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+    }
+
+
+@situation("two connections of one owner", Kind(), Kind(Refreshing.STATIC, Reach.TOKEN))
+def two_connections(world: World) -> tuple[Scene, Mapping[str, Handler]]:
+    """Two connections of one owner and client, both about to come back from the provider."""
+    first, second = begin(world), begin(world, SECOND)
+    return Scene(), {
+        "callback": handler_callback(first),
+        "second callback": handler_callback(second),
+        "disconnect": handler_disconnect(),
+        "second disconnects": handler_disconnect(SECOND),
+        "reconcile": handler_reconcile,
+    }
+
+
+def _try(world: World, handler: Handler) -> None:
+    try:
+        world.run(handler)
+    except QuitclaimError:
+        return
+
+
+__all__ = ["REF", "SITUATIONS", "ConnectionState", "Handler", "Scene", "Situation"]

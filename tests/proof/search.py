@@ -1,0 +1,178 @@
+"""
+Crash points and interleavings of the registered situations, and how one of them is told and repeated.
+
+    python -m tests.proof.search "SITUATION" "HANDLER" ["HANDLER" ...] --schedule 0,1,1,0     one interleaving, told call by call
+    python -m tests.proof.search "SITUATION" "HANDLER" --crash 3 --after                      one crash point
+"""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from quitclaim.domain.errors import QuitclaimError
+from tests.proof.judge import faults_at_rest, faults_of_state
+from tests.proof.recovery import to_rest
+from tests.proof.scripts import SITUATIONS, Handler, Scene, Situation
+from tests.proof.stepping import Process, explore
+from tests.proof.world import World
+
+
+@dataclass
+class Found:
+    """What a search did and what it found wrong: each violation with the command that repeats it."""
+
+    cases: int = 0
+    complete: bool = True
+    violations: list[str] = field(default_factory=list)
+
+    def add(self, faults: Sequence[str], how: str) -> None:
+        """Note violations and how they are repeated; the first dozen says enough."""
+        if faults and len(self.violations) < 12:
+            self.violations.append("\n  ".join([*sorted(set(faults)), f"repeat: {how}"]))
+
+
+@dataclass
+class Bench:
+    """A situation made once; every case starts from the saved state."""
+
+    situation: Situation
+    world: World
+    scene: Scene
+    handlers: dict[str, Handler]
+    saved: Any
+    at_rest: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, situation: Situation) -> "Bench":
+        """Make it."""
+        world, scene = situation.make()
+        return cls(situation, world, scene, dict(situation.handlers(scene)), world.save())
+
+    def processes(self, names: Sequence[str]) -> list[Process]:
+        """Fresh processes in the saved state."""
+        self.world.restore(self.saved)
+        return [self.world.process(f"p{number}", self.handlers[name]) for number, name in enumerate(names)]
+
+    def judged(self, processes: Sequence[Process]) -> list[str]:
+        """Faults of the state as it is now, and of where it comes to rest; equal states are judged once."""
+        faults = [_unexpected(process) for process in processes if _is_unexpected(process)]
+        digest = self.world.digest() + "|".join(sorted(set(self.world.seen.violations)))
+        if digest not in self.at_rest:
+            self.at_rest[digest] = self._rest()
+        return faults + self.at_rest[digest]
+
+    def _rest(self) -> list[str]:
+        faults = faults_of_state(self.world)
+        if faults:
+            return faults
+        return to_rest(self.world) + faults_at_rest(self.world)
+
+
+def _is_unexpected(process: Process) -> bool:
+    return process.error is not None and not isinstance(process.error, QuitclaimError)
+
+
+def _unexpected(process: Process) -> str:
+    return f"{process.name} ended with {type(process.error).__name__}: {process.error}"
+
+
+def crash_points(bench: Bench, name: str) -> Found:
+    """T-1: crash the handler before each of its calls, and after each took effect; then everything comes to rest."""
+    found = Found()
+    for call, after in points(bench, name):
+        processes = crashed_at(bench, name, call, after=after)
+        how = f'"{bench.situation.name}" "{name}" --crash {call}' + (" --after" if after else "")
+        found.cases += 1
+        found.add(bench.judged(processes), how)
+    return found
+
+
+def points(bench: Bench, name: str) -> list[tuple[int, bool]]:
+    """Every crash point of a handler: (number of its call, whether that call takes effect)."""
+    (process,) = bench.processes([name])
+    process.begin()
+    while not process.is_done:
+        process.advance()
+    return [(call, after) for call in range(process.calls) for after in (False, True)]
+
+
+def crashed_at(bench: Bench, name: str, call: int, *, after: bool) -> list[Process]:
+    """The handler, dead at that point."""
+    (process,) = bench.processes([name])
+    process.begin()
+    for _ in range(call):
+        process.advance()
+    if after and not process.is_done:
+        process.dies_after_call = True
+        process.advance()
+    process.crash()
+    return [process]
+
+
+def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = None, reduce: bool = True) -> Found:
+    """T-2: every order of the calls of these handlers."""
+    found = Found()
+
+    def judge(processes: list[Process], schedule: list[int]) -> None:
+        how = f'"{bench.situation.name}" ' + " ".join(f'"{name}"' for name in names)
+        faults = bench.judged(processes)
+        if faults:
+            found.add(faults, f"{how} --schedule {','.join(map(str, schedule))}")
+
+    found.cases, found.complete = explore(lambda: bench.processes(names), judge, limit=limit, reduce=reduce)
+    return found
+
+
+# --- telling one case --------------------------------------------------------------------------------------------------
+
+
+def situation_named(name: str) -> Situation:
+    """By its name."""
+    return next(situation for situation in SITUATIONS if situation.name == name)
+
+
+def tell(name: str, handlers: Sequence[str], schedule: Sequence[int] | None, crash: int | None, *, after: bool) -> int:
+    """Run one case and print who did what, in order, and what is wrong at the end."""
+    bench = Bench.of(situation_named(name))
+    processes = bench.processes(handlers)
+    for process in processes:
+        process.begin()
+    order = list(schedule) if schedule is not None else [0] * (crash or 0)
+    for number in order:
+        process = processes[number]
+        print(f"  {handlers[number]:<24} {process.pending.what if process.pending else '-'}")
+        process.advance()
+    if crash is not None:
+        process = processes[0]
+        print(f"  {handlers[0]:<24} {process.pending.what if process.pending else '-'}   <- crash{' after it' if after else ''}")
+        if after and not process.is_done:
+            process.dies_after_call = True
+            process.advance()
+        process.crash()
+    for process, handler in zip(processes, handlers, strict=True):
+        print(f"  {handler}: {'done' if process.is_done else 'not done'} {process.result!r} {process.error!r}"[:300])
+    print("ledger:", {token.name: token.why_dead or "alive" for token in bench.world.ledger.tokens.values()})
+    for item in bench.world.table.items():
+        if item["ty"] in ("connection", "grant", "exchange", "revocation", "intent", "barrier"):
+            print("  ", {k: v for k, v in item.items() if k not in ("op", "sv", "r1", "r2", "ty")})
+    faults = bench.judged(processes)
+    print("\n".join(faults) or "nothing wrong")
+    return 1 if faults else 0
+
+
+def main(words: list[str]) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.proof.search", description=__doc__)
+    parser.add_argument("situation")
+    parser.add_argument("handler", nargs="+")
+    parser.add_argument("--schedule", type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--crash", type=int)
+    parser.add_argument("--after", action="store_true")
+    asked = parser.parse_args(words)
+    return tell(asked.situation, asked.handler, asked.schedule, asked.crash, after=asked.after)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

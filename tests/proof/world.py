@@ -1,0 +1,588 @@
+"""
+One simulated world: the table, the provider's ledger, time, and what happened. Every run is a function of what it is made from.
+
+Processes see it through ports of their own, which stop before each call (`stepping`). Sealed bytes are readable here, so that the judge can tell which
+token lies where; the real sealing has tests of its own.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError
+from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.outcomes import (
+    IdentityAnswer,
+    IdentityOutcome,
+    LooseToken,
+    Outcome,
+    RevokeAnswer,
+    RevokeOutcome,
+    TokenAnswer,
+    TokenGrant,
+)
+from quitclaim.domain.revocations import Claimed, Material
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.tokens import TokenPair
+from quitclaim.flows.connect import Connecting
+from quitclaim.flows.reconcile import Reconciling
+from quitclaim.flows.revocations import Revoking
+from quitclaim.flows.stop import Stopping
+from quitclaim.flows.tokens import HandingOut, replay
+from quitclaim.ports import Check, Key, Page, Table, Update, Write
+from quitclaim.store.connect import ConnectStore
+from quitclaim.store.reads import Reads
+from quitclaim.store.reconcile import ReconcileStore
+from quitclaim.store.revocations import RevocationStore
+from quitclaim.store.stop import StopStore
+from quitclaim.store.tokens import TokenStore
+from tests.proof.ledger import Fault, Issued, Kind, Ledger
+from tests.proof.stepping import Call, Process, run_straight
+from tests.proof.table import MemoryTable
+
+T0: Final = 1_800_000_000_000
+CLIENT: Final = "dot"
+REMAINING_MS: Final = 24_000
+GUARD_STEP_MS: Final = (0, 36_000, 66_000, 606_000)
+"""Steps of time that take a lease, a window or a hold beyond its end, or nothing."""
+
+
+@dataclass
+class Seen:
+    """What no state of the table or the ledger would show any more: judged at the step at which it happens."""
+
+    violations: list[str] = field(default_factory=list)
+    handed_out: list[tuple[str, int]] = field(default_factory=list)
+    sealed_in: dict[str, set[str]] = field(default_factory=dict)  # revocation id -> tokens ever sealed under it
+
+    def copy(self) -> "Seen":
+        """An independent state."""
+        return Seen(
+            list(self.violations), list(self.handed_out), {rid: set(tokens) for rid, tokens in self.sealed_in.items()}
+        )
+
+
+class World:
+    """The shared reality of a run."""
+
+    def __init__(self, kind: Kind | None = None, confirmation: Literal["owner", "none"] = "none") -> None:
+        self.kind = kind or Kind()
+        self.confirmation: Literal["owner", "none"] = confirmation
+        self.table = MemoryTable()
+        self.ledger = Ledger(self.kind)
+        self.now = T0
+        self.seen = Seen()
+        self.faults: dict[str, list[Fault]] = {}
+        self.keys_out = False
+        self.kicked: list[str] = []
+        self._serial = 0
+
+    # --- going back to an earlier state ---
+
+    def save(self) -> Any:
+        """All of it."""
+        return (
+            self.table.snapshot(),
+            self.ledger.copy(),
+            self.now,
+            self.seen.copy(),
+            {name: list(queue) for name, queue in self.faults.items()},
+            self.keys_out,
+            self._serial,
+        )
+
+    def restore(self, saved: Any) -> None:
+        """As it was when *saved* was made."""
+        snapshot, ledger, self.now, seen, faults, self.keys_out, self._serial = saved
+        self.table.restore(snapshot)
+        self.ledger = ledger.copy()
+        self.seen = seen.copy()
+        self.faults = {name: list(queue) for name, queue in faults.items()}
+        self.kicked = []
+
+    def digest(self) -> str:
+        """Of everything that a later step can depend on."""
+        tokens = sorted((token.name, token.alive) for token in self.ledger.tokens.values())
+        return f"{self.table.digest()}|{self.now}|{tokens}|{sorted(self.seen.sealed_in.items(), key=str)}|{self.keys_out}"
+
+    # --- running ---
+
+    def run(self, flow: Callable[["Ports"], Any], name: str | None = None) -> Any:
+        """Run a flow to its end, unstepped; its result, or its error raised."""
+        self._serial += 1
+        return run_straight(self.process(name or f"straight-{self._serial}", flow))
+
+    def process(self, name: str, flow: Callable[["Ports"], Any], *, skew_ms: int = 0) -> Process:
+        """A flow ready to be stepped."""
+        return Process(name, lambda process: flow(Ports(self, process)), skew_ms=skew_ms)
+
+    def fault(self, endpoint: str) -> Fault:
+        """What happens to the next call of an endpoint."""
+        queue = self.faults.get(endpoint)
+        return queue.pop(0) if queue else Fault.NONE
+
+    def violation(self, text: str) -> None:
+        """Something happened that never may."""
+        self.seen.violations.append(text)
+
+
+class SteppedTable:
+    """`ports.Table` that stops before each call."""
+
+    def __init__(self, table: Table, process: Process) -> None:
+        self._table = table
+        self._process = process
+
+    def get(self, key: Key) -> Any:
+        return self._do("get", frozenset({_thing(key)}), False, lambda: self._table.get(key))
+
+    def batch_get(self, keys: Sequence[Key]) -> Any:
+        return self._do("batch_get", frozenset(map(_thing, keys)), False, lambda: self._table.batch_get(keys))
+
+    def query(
+        self, pk: str, prefix: str = "", *, limit: int | None = None, after: Mapping[str, Any] | None = None
+    ) -> Page:
+        things = frozenset({_family(pk, prefix)})
+        return self._do("query", things, False, lambda: self._table.query(pk, prefix, limit=limit, after=after))
+
+    def query_index(
+        self, index: str, partition: str, *, upto: str | None = None, limit: int, after: Mapping[str, Any] | None = None
+    ) -> Page:
+        return self._table.query_index(index, partition, upto=upto, limit=limit, after=after)
+
+    def write(self, write: Write) -> None:
+        self._do(f"write {_name(write)}", _things((write,)), True, lambda: self._table.write(write))
+
+    def transact(self, writes: Sequence[Write]) -> None:
+        things = _things(writes)
+        self._do("transact " + "+".join(map(_name, writes)), things, True, lambda: self._table.transact(writes))
+
+    def batch_update(self, updates: Sequence[Update]) -> Any:
+        return self._do("batch_update", _things(updates), True, lambda: self._table.batch_update(updates))
+
+    def _do(self, what: str, things: frozenset[str], changes: bool, act: Callable[[], Any]) -> Any:
+        call = Call(what, things, changes)
+        self._process.before(call)
+        self._process.history.append(what)
+        try:
+            return act()
+        finally:
+            self._process.after(call)
+
+
+def _thing(key: Key) -> str:
+    return f"{key.pk}|{key.sk}"
+
+
+def _family(pk: str, sk: str) -> str:
+    return f"{pk}~{sk.split('#')[0]}"
+
+
+def _things(writes: Sequence[Write]) -> frozenset[str]:
+    found: set[str] = set()
+    for write in writes:
+        found.add(_thing(write.key))
+        if not isinstance(write, Check):
+            found.add(_family(write.key.pk, write.key.sk))
+    return frozenset(found)
+
+
+def _name(write: Write) -> str:
+    return f"{type(write).__name__.lower()} {write.key.sk.split('#')[0] or write.key.pk}"
+
+
+class ProcessClock:
+    """Simulated time, by a host's own clock."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+        self.paused = 0
+
+    def now(self) -> int:
+        return self._world.now + self._process.skew_ms
+
+    def pause(self, ms: int) -> None:
+        self.paused += ms
+
+
+class ProcessDeadline:
+    """Plenty of time, until the process has waited once: then it is over, so that polling ends."""
+
+    def __init__(self, clock: ProcessClock) -> None:
+        self._clock = clock
+
+    def remaining_ms(self) -> int:
+        return REMAINING_MS if self._clock.paused == 0 else 1_000
+
+
+class SweepDeadline:
+    """Of a function that runs for minutes."""
+
+    def remaining_ms(self) -> int:
+        return 110_000
+
+
+class ProcessIds:
+    """The same ids for the same process, whatever the others do."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._count = 0
+
+    def new_id(self) -> str:
+        self._count += 1
+        return f"{self._process.name}.{self._count}"
+
+    def new_secret(self) -> Secret:
+        return Secret(self.new_id())
+
+
+class OpenVault:
+    """`ports.Vault` whose sealed bytes are readable, and open only under what they were bound to."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def ready(self, *purposes: str) -> None:
+        self._refuse_outage()
+
+    def seal_for_use(self, ref: ConnectionRef, generation: int, token_version: int, pair: TokenPair) -> bytes:
+        refresh = pair.refresh_token.reveal() if pair.refresh_token else ""
+        return self._seal("use", _of(ref), generation, token_version, pair.name, f"{pair.access_token.reveal()},{refresh}")
+
+    def open_for_use(self, ref: ConnectionRef, generation: int, token_version: int, pair: str, sealed: bytes) -> TokenPair:
+        access, refresh = self._open("use", _of(ref), generation, token_version, pair, sealed).split(",")
+        return TokenPair(pair, Secret(access), Secret(refresh) if refresh else None, "Bearer")
+
+    def seal_revoke_only(
+        self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
+    ) -> bytes:
+        tokens = ",".join(f"{each.kind}={each.token.reveal()}" for each in material)
+        self._world.seen.sealed_in.setdefault(rid, set()).update(each.token.reveal() for each in material)
+        return self._seal("revoke", rid, generation, token_version, pair, tokens)
+
+    def open_revoke_only(
+        self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes
+    ) -> tuple[Material, ...]:
+        tokens = self._open("revoke", rid, generation, token_version, pair, sealed).split(",")
+        return tuple(Material(each.split("=")[0], Secret(each.split("=")[1])) for each in tokens)
+
+    def seal_identity(self, rid: str, generation: int, access_token: Secret) -> bytes:
+        return self._seal("identity", rid, generation, 0, "~", access_token.reveal())
+
+    def open_identity(self, rid: str, generation: int, sealed: bytes) -> Secret:
+        return Secret(self._open("identity", rid, generation, 0, "~", sealed))
+
+    def seal_authorization(
+        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret, nonce: Secret | None
+    ) -> bytes:
+        return self._seal("authorization", state_digest, generation, 0, "~", verifier.reveal())
+
+    def open_authorization(
+        self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
+    ) -> tuple[Secret, Secret | None]:
+        return Secret(self._open("authorization", state_digest, generation, 0, "~", sealed)), None
+
+    def fingerprint(self, token: Secret) -> str:
+        return f"fp-{token.reveal()}"
+
+    def account_digest(self, client: str, account_id: str) -> str:
+        return f"digest-{account_id}"
+
+    def ticket(self, ref: ConnectionRef, generation: int, started_at: int) -> Secret:
+        return Secret(f"ticket/{_of(ref)}/{generation}/{started_at}")
+
+    def confirm_code(self, exchange_id: str, started_at: int) -> Secret:
+        return Secret(f"code/{exchange_id}")
+
+    def is_confirm_code(self, code: Secret, exchange_id: str, started_at: int) -> bool:
+        return code == self.confirm_code(exchange_id, started_at)
+
+    def _seal(self, purpose: str, subject: str, generation: int, version: int, pair: str, text: str) -> bytes:
+        self._refuse_outage()
+        return f"{purpose};{subject};{generation};{version};{pair};{text}".encode()
+
+    def _open(self, purpose: str, subject: str, generation: int, version: int, pair: str, sealed: bytes) -> str:
+        self._refuse_outage()
+        bound, _, text = sealed.decode().rpartition(";")
+        if bound != f"{purpose};{subject};{generation};{version};{pair}":
+            raise SealBrokenError
+        return text
+
+    def _refuse_outage(self) -> None:
+        if self._world.keys_out:
+            raise KeyUnavailableError
+
+
+def _of(ref: ConnectionRef) -> str:
+    return f"{ref.tenant}/{ref.owner}/{ref.connection}"
+
+
+def tokens_in(sealed: bytes) -> set[str]:
+    """The refresh tokens that sealed bytes hold."""
+    text = sealed.decode().rpartition(";")[2]
+    return {part for each in text.split(",") for part in [each.split("=")[-1]] if part.startswith("rt-")}
+
+
+class SimulatedClient:
+    """`ports.Client` at the simulated provider. Also the judge of what leaves: nothing without its record (I-2)."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._process = process
+
+    @property
+    def name(self) -> str:
+        return CLIENT
+
+    @property
+    def provider(self) -> str:
+        return CLIENT
+
+    @property
+    def facts(self) -> ProviderFacts:
+        return self._world.kind.facts
+
+    @property
+    def confirmation(self) -> Literal["owner", "none"]:
+        return self._world.confirmation
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        return frozenset({"read"})
+
+    @property
+    def purge_on_loss(self) -> bool:
+        return False
+
+    def prepare(self) -> None:
+        return None
+
+    def authorize_url(self, *, redirect_uri: str, state: Secret, challenge: str, nonce: Secret | None) -> str:
+        return f"https://provider.example/authorize?state={state.reveal()}"
+
+    def is_issuer(self, values: Sequence[str]) -> bool:
+        return True
+
+    def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+        def act() -> TokenAnswer:
+            self._must_be_recorded("exchange", lambda item: item["ty"] == "exchange" and item["outcome"] == "open")
+            if self._world.ledger.exchanges.get(code.reveal()):
+                self._world.violation(f"P-3: the code {code.reveal()} is sent a second time")
+            return self._tokens("exchange", lambda: self._world.ledger.exchange(code.reveal(), self._world.now))
+
+        return self._do("exchange", act)
+
+    def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
+        token = refresh_token.reveal()
+
+        def is_record(item: Mapping[str, Any]) -> bool:
+            return item["ty"] == "grant" and bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
+
+        def act() -> TokenAnswer:
+            self._must_be_recorded("refresh", is_record, or_stopped=True)
+            return self._tokens("refresh", lambda: self._world.ledger.refresh(token, self._world.now))
+
+        return self._do("refresh", act)
+
+    def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
+        token = self._world.ledger.tokens.get(access_token.reveal().removeprefix("at-"))
+
+        def act() -> IdentityAnswer:
+            if self._world.fault("identity") is not Fault.NONE or token is None:
+                return IdentityAnswer(IdentityOutcome.TRY_LATER)
+            return IdentityAnswer(IdentityOutcome.READ, token.account)
+
+        return self._do("identity", act, changes=False)
+
+    async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
+        token = material.token.reveal()
+
+        def act() -> RevokeAnswer:
+            self._must_be_recorded(
+                "revoke", lambda item: item["ty"] == "revocation" and item.get("lease_until", 0) > self._now
+            )
+            fault = self._world.fault("revoke")
+            if fault in (Fault.NOT_ACTED, Fault.LOST):
+                if fault is Fault.LOST:
+                    self._revoke(token)
+                return RevokeAnswer(RevokeOutcome.UNKNOWN, "no answer")
+            if fault is not Fault.NONE:
+                return RevokeAnswer(RevokeOutcome.DEFERRED, fault)
+            self._revoke(token)
+            return RevokeAnswer(RevokeOutcome.CONFIRMED)
+
+        return self._do("revoke", act)
+
+    @property
+    def _now(self) -> int:
+        return self._world.now + self._process.skew_ms
+
+    def _revoke(self, token: str) -> None:
+        live = {name for item in self._world.table.items() if item.get("ty") == "grant" for name in tokens_in(item["use"])}
+        hit = set(self._world.ledger.revoke(token))
+        if hit & live:
+            self._world.violation(f"A-1: revoking {token} killed the live grant's {sorted(hit & live)}")
+
+    def _tokens(self, endpoint: str, act: Callable[[], Issued | None]) -> TokenAnswer:
+        match self._world.fault(endpoint):
+            case Fault.NOT_SENT:
+                return TokenAnswer(Outcome.NOT_SENT, "connect_refused")
+            case Fault.BUSY:
+                return TokenAnswer(Outcome.TRY_LATER, "busy")
+            case Fault.NOT_ACTED:
+                return TokenAnswer(Outcome.UNKNOWN, "timeout")
+            case Fault.REFUSED:
+                return TokenAnswer(Outcome.REJECTED, "refused", error_code="invalid_grant")
+            case Fault.LOST:
+                act()
+                return TokenAnswer(Outcome.UNKNOWN, "timeout")
+            case Fault.MALFORMED:
+                issued = act()
+                loose = () if issued is None else (LooseToken("refresh_token", Secret(issued.name)),)
+                return TokenAnswer(Outcome.UNKNOWN, "malformed", salvaged=loose)
+            case _:
+                issued = act()
+        if issued is None:
+            return TokenAnswer(Outcome.REJECTED, "refused", error_code="invalid_grant")
+        return TokenAnswer(Outcome.GRANTED, grant=TokenGrant(Secret(f"at-{issued.name}"), Secret(issued.name), expires_in_s=3600))
+
+    def _do[T](self, what: str, act: Callable[[], T], *, changes: bool = True) -> T:
+        """The provider acts; its answer arrives in a step of its own, so that it can be late."""
+        call = Call(what, frozenset({"provider"}), changes, is_send=changes)
+        self._process.before(call)
+        self._process.history.append(what)
+        answer = act()
+        self._process.after(call)
+        arrival = Call(f"answer to {what}", frozenset(), changes=False)
+        self._process.before(arrival)
+        self._process.after(arrival)
+        return answer
+
+    def _must_be_recorded(
+        self, what: str, is_record: Callable[[Mapping[str, Any]], bool], *, or_stopped: bool = False
+    ) -> None:
+        """A stop may take the record over as an expected successor while the request is on its way."""
+        for item in self._world.table.items():
+            if is_record(item) or (or_stopped and item["ty"] == "revocation" and item.get("expected")):
+                return
+        self._world.violation(f"I-2: a {what} request left without its record")
+
+
+class SimulatedClients:
+    """`ports.Clients` with the one client."""
+
+    def __init__(self, client: SimulatedClient) -> None:
+        self._client = client
+
+    def named(self, name: str) -> SimulatedClient:
+        return self._client
+
+    def names(self) -> frozenset[str]:
+        return frozenset({CLIENT})
+
+    def manual_page(self, provider: str) -> str | None:
+        return "https://provider.example/apps"
+
+
+class CallsInTurn:
+    """`ports.Calls`, one after another in the order in which they were started."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[Claimed, Callable[[], Coroutine[Any, Any, RevokeAnswer | None]]]] = []
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._open)
+
+    def start(self, claim: Claimed, call: Callable[[], Coroutine[Any, Any, RevokeAnswer | None]]) -> None:
+        self._open.append((claim, call))
+
+    def finished(self, *, at_most: int, wait_ms: int) -> list[tuple[Claimed, RevokeAnswer | None]]:
+        batch, self._open = self._open[:at_most], self._open[at_most:]
+        return [(claim, _result(call())) for claim, call in batch]
+
+
+def _result(coroutine: Coroutine[Any, Any, RevokeAnswer | None]) -> RevokeAnswer | None:
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        answer: RevokeAnswer | None = done.value
+        return answer
+    raise AssertionError("a simulated call never waits")
+
+
+class Ports:
+    """The ports of one process, and the worlds of the flows made of them."""
+
+    def __init__(self, world: World, process: Process) -> None:
+        self.world = world
+        self.process = process
+        self.table = SteppedTable(world.table, process)
+        self.clock = ProcessClock(world, process)
+        self.deadline = ProcessDeadline(self.clock)
+        self.ids = ProcessIds(process)
+        self.vault = OpenVault(world)
+        self.client = SimulatedClient(world, process)
+        self.clients = SimulatedClients(self.client)
+        self.reads = Reads(self.table)
+        self.connects = ConnectStore(self.table, self.clock, self.ids)
+        self.tokens = TokenStore(self.table, self.clock, self.ids)
+        self.stops = StopStore(self.table, self.clock, self.ids)
+        self.revocations = RevocationStore(self.table, self.clock, self.ids)
+        self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
+
+    def revoke_now(self, rids: Sequence[str]) -> None:
+        """`ports.Kick`: noted; the sweep is a process of its own."""
+        self.world.kicked += rids
+
+    def refresh(self, ref: ConnectionRef, pair: str) -> None:
+        """`ports.Replay`: by the function that may send one, so in this very process, after it."""
+        try:
+            replay(ref, pair, self.deadline, self.handing_out)
+        except Exception:  # noqa: BLE001 - the real one is another function: its errors do not reach its caller
+            return
+
+    @property
+    def connecting(self) -> Connecting:
+        return Connecting(
+            self.reads, self.connects, self.revocations, self.clients, self.vault, self.clock, self.ids, self
+        )
+
+    @property
+    def handing_out(self) -> HandingOut:
+        return HandingOut(
+            self.reads, self.tokens, self.stops, self.clients, self.vault, self.clock, self.ids, self
+        )
+
+    @property
+    def stopping(self) -> Stopping:
+        return Stopping(self.reads, self.stops, self.clock, self.ids, self)
+
+    @property
+    def revoking(self) -> Revoking:
+        return Revoking(self.reads, self.revocations, self.clients, self.vault, self.clock, CallsInTurn())
+
+    @property
+    def reconciling(self) -> Reconciling:
+        return Reconciling(
+            reads=self.reads,
+            store=self.reconciles,
+            connects=self.connects,
+            tokens=self.tokens,
+            revocations=self.revocations,
+            stopping=self.stopping,
+            clients=self.clients,
+            clock=self.clock,
+            kick=self,
+            replay=self,
+            on_fault=self._on_fault,
+        )
+
+    def _on_fault(self, kind: str, fault: Exception) -> None:
+        self.world.violation(f"C-42: reconciling {kind} failed with {type(fault).__name__}: {fault}")
+
+
+__all__ = ["CLIENT", "T0", "Ports", "SweepDeadline", "World", "replace", "tokens_in"]
