@@ -55,7 +55,7 @@ def example() -> dict[str, Any]:
 def signer_of(request: httpx.Request) -> str:
     """The access key that signed it, by the check that the local API makes."""
     parts = urlsplit(str(request.url))
-    headers = tuple((name.lower(), value) for name, value in request.headers.items())
+    headers = [(name.lower(), value) for name, value in request.headers.items()]
     presented = Request(request.method, parts.path, parts.query, headers, request.content)
     return verified_access_key(presented, region="eu-central-1", secret_of={ACCESS_KEY: SECRET}.get)
 
