@@ -217,9 +217,9 @@ def _claim_wide(revocation: Revocation, now: int, world: Revoking, swept: Swept)
     revocation = replace(revocation, account=digest)
     account = world.reads.account(revocation.client, digest)
     if account is not None and account.live > 0:
-        fresh = world.store.read([revocation.rid])[0]
-        world.store.park(fresh, account, None, now)
-        swept.parked += 1
+        for fresh in world.store.read([revocation.rid]):  # gone meanwhile, if it was installed
+            world.store.park(fresh, account, None, now)
+            swept.parked += 1
         return []
     return [world.store.claim_account_wide(revocation, digest, account, now)]
 

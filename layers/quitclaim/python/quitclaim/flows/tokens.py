@@ -25,8 +25,8 @@ from quitclaim.domain.errors import (
 )
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import GUARD_MS, HARD_MARGIN_MS, LOSER_WAIT_MS, SECOND
-from quitclaim.domain.outcomes import Outcome, TokenAnswer, TokenGrant
+from quitclaim.domain.limits import GUARD_MS, HARD_MARGIN_MS, IDENTITY_CALL_MS, LOSER_WAIT_MS, SAVE_MS, SECOND
+from quitclaim.domain.outcomes import IdentityOutcome, Outcome, TokenAnswer, TokenGrant
 from quitclaim.domain.revocations import (
     Material,
     Revocation,
@@ -43,10 +43,14 @@ from quitclaim.domain.tokens import (
     Grant,
     TokenPair,
     call_limit_ms,
+    expiring_at,
     freshness,
     has_time_for_refresh,
+    is_same_end,
     is_saved_recently,
+    keep_alive_at,
     may_lease,
+    needs_care,
 )
 from quitclaim.flows.stop import Stopping, lose_grant
 from quitclaim.ports import Client, Clients, Clock, Deadline, Ids, Kick, Vault
@@ -120,15 +124,40 @@ def hand_out(ref: ConnectionRef, pair: str, min_ttl_ms: int, deadline: Deadline,
     raise RefreshInProgressError(retry_after_ms=SECOND, connection_id=ref.connection)
 
 
+def report(ref: ConnectionRef, pair: str, token_version: int, *, reads: "Reads", store: "TokenStore") -> bool:
+    """
+    The app saw a 401 with this version of the token. Answers whether the version is suspect by it now.
+
+    1. `report`: one write, once a version; the next token call refreshes, or asks the provider. Crash: report it again.
+
+    The app's word ends no grant and stops no connection (DESIGN 19): a version that is not the current one, or a
+    connection in any other state, is left as it is.
+    """
+    owner, connection, grant = reads.owner_connection_and_grant(ref, pair)
+    if owner is not None and owner.is_deleted:
+        raise OwnerDeletedError
+    if connection is None:
+        raise ConnectionNotFoundError(connection_id=ref.connection)
+    if grant is None or grant.tv != token_version:
+        return False
+    if grant.is_suspect:
+        return True
+    try:
+        store.report(grant)
+    except MovedError:
+        return False  # refreshed or stopped since: what was reported is no longer handed out
+    return True
+
+
 def replay(ref: ConnectionRef, pair: str, deadline: Deadline, world: HandingOut) -> None:
     """
-    Send a refresh once more whose first answer was never seen; reconcile asks for it when the lease is over (custody
-    rule 3).
+    Send a refresh that nobody waits for: once more, where the first answer was never seen (reconcile asks for it when
+    the lease is over, custody rule 3), or before an idle limit (maintain asks for it).
 
     Whatever comes of it is recorded; nothing is handed out.
     """
-    grant = _live_grant(ref, pair, world)
-    if grant.attempts and may_lease(grant, world.clock.now()):
+    grant, now = _live_grant(ref, pair, world), world.clock.now()
+    if (grant.attempts or needs_care(grant, now)) and may_lease(grant, now):
         _refreshed(grant, HARD_MARGIN_MS, deadline, world)
 
 
@@ -189,7 +218,7 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
     client.prepare()
     tokens = world.vault.open_for_use(grant.ref, grant.generation, grant.tv, grant.pair, grant.use)
     if tokens.refresh_token is None:
-        return _without_refresh(grant, min_ttl_ms, world)
+        return _without_refresh(grant, tokens, min_ttl_ms, client, deadline, world)
     attempt = world.ids.new_id()
     leased = world.store.record(grant, attempt, world.clock.now())
     # Nothing between the record and the send but this check: the request leaves only while its lease is mine (custody
@@ -203,7 +232,7 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
         return _saved(leased, attempt, answer.grant, tokens, client, world)
     for loose in answer.salvaged:
         _queue_orphan(leased, attempt, (Material(loose.kind, loose.token),), client, world)
-    return _not_granted(answer, leased, attempt, min_ttl_ms, world)
+    return _not_granted(answer, leased, attempt, min_ttl_ms, client.facts, world)
 
 
 def _client_of(grant: Grant, world: HandingOut) -> str:
@@ -216,28 +245,57 @@ def _client_of(grant: Grant, world: HandingOut) -> str:
     return connection.client
 
 
-def _without_refresh(grant: Grant, min_ttl_ms: int, world: HandingOut) -> AccessToken:
-    """A grant that cannot be refreshed serves as long as its access token lives; then the owner must connect again."""
-    now = world.clock.now()
-    left = grant.left_ms(now)
-    if left is None or left > max(HARD_MARGIN_MS, min_ttl_ms):
-        return _opened(grant, now, world)
-    raise NeedsReconnectError(
-        "The access token has expired and the provider gave no way to refresh it.", connection_id=grant.ref.connection
-    )
-
-
-def _not_granted(answer: TokenAnswer, grant: Grant, attempt: str, min_ttl_ms: int, world: HandingOut) -> AccessToken:
+def _without_refresh(
+    grant: Grant, tokens: TokenPair, min_ttl_ms: int, client: Client, deadline: Deadline, world: HandingOut
+) -> AccessToken:
     """
-    What a refresh that gave no grant means (one table): the provider's verdict ends the grant, all else leaves it.
+    A grant that cannot be refreshed serves as long as its access token lives; then the owner must connect again.
+
+    Where the app reported it, the provider is asked whether it still takes the token; only its refusal ends the grant
+    (DESIGN 19).
     """
     now, name = world.clock.now(), grant.ref.connection
     left = grant.left_ms(now)
-    still_good = grant.suspect != grant.tv and left is not None and left > max(HARD_MARGIN_MS, min_ttl_ms)
+    if left is not None and left <= max(HARD_MARGIN_MS, min_ttl_ms):
+        raise NeedsReconnectError(
+            "The access token has expired and the provider gave no way to refresh it.", connection_id=name
+        )
+    if grant.keep_alive_at is not None:
+        world.store.keep_by_itself(grant)
+        raise MovedError
+    if grant.is_suspect and client.facts.has_identity:
+        limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
+        answer = client.identity(access_token=tokens.access_token, timeout_ms=max(limit, 1))
+        if answer.outcome is IdentityOutcome.REFUSED:
+            if lose_grant(grant, StopReason.GRANT_REJECTED, refused_attempt=None, world=world.stopping):
+                raise NeedsReconnectError(connection_id=name)
+            raise MovedError
+        if answer.outcome is IdentityOutcome.READ:
+            world.store.found_good(grant)
+    return _opened(grant, now, world)
+
+
+def _not_granted(
+    answer: TokenAnswer, grant: Grant, attempt: str, min_ttl_ms: int, facts: ProviderFacts, world: HandingOut
+) -> AccessToken:
+    """
+    What a refresh that gave no grant means (one table): the provider's verdict ends the grant, all else leaves it.
+
+    After an unseen attempt the verdict is on the token that was sent, not on its successor, which may be alive: the
+    loss then ends in a removal notice. Where a token that is presented again ends its family, no successor is (row 24).
+    """
+    now, name = world.clock.now(), grant.ref.connection
+    left = grant.left_ms(now)
+    still_good = not grant.is_suspect and left is not None and left > max(HARD_MARGIN_MS, min_ttl_ms)
     match answer.outcome:
         case Outcome.REJECTED:
-            lose_grant(grant, StopReason.GRANT_REJECTED, refused_attempt=attempt, world=world.stopping)
-            raise NeedsReconnectError(connection_id=name)
+            disproved = grant.attempts if facts.reuse_kills_family else frozenset({attempt})
+            if lose_grant(
+                grant, StopReason.GRANT_REJECTED, refused_attempt=attempt, disproved=disproved, world=world.stopping
+            ):
+                raise NeedsReconnectError(connection_id=name)
+            _withdraw(grant, attempt, None, world)  # the handle is stale: it is another's grant by now (row 19)
+            raise MovedError
         case Outcome.NOT_SENT | Outcome.TRY_LATER:
             retry_at = None if answer.retry_after_ms is None else now + answer.retry_after_ms
             _withdraw(grant, attempt, retry_at, world)
@@ -256,10 +314,19 @@ def _not_granted(answer: TokenAnswer, grant: Grant, attempt: str, min_ttl_ms: in
 
 def _withdraw(grant: Grant, attempt: str, retry_at: int | None, world: HandingOut) -> None:
     """Best effort: an attempt that stays on record is only looked at again later (D-31)."""
-    try:
-        world.store.withdraw(grant, attempt, retry_at)
-    except QuitclaimError:
-        return
+    current = grant
+    for _ in range(TRIES):
+        try:
+            world.store.withdraw(current, attempt, retry_at)
+        except MovedError as moved:
+            found = moved.seen.get("grant")
+            if not isinstance(found, Grant) or found.lease != attempt:
+                return
+            current = found
+        except QuitclaimError:
+            return
+        else:
+            return
 
 
 def _saved(
@@ -274,6 +341,7 @@ def _saved(
     others = before.attempts - {attempt}
     survives = facts.old_token_survives and not before.reach.ends_old_tokens
     lifetime = fresh.expires_in_s if fresh.expires_in_s is not None else _default_s(facts)
+    ends = now + fresh.refresh_expires_in_s * SECOND if fresh.refresh_expires_in_s else before.refresh_until
     after = replace(
         before,
         tv=version,
@@ -282,7 +350,9 @@ def _saved(
         fp=vault.fingerprint(material[0].token),
         takes=facts.taken(kinds_of(material)),
         access_until=None if lifetime is None else now + lifetime * SECOND,
-        refresh_until=now + fresh.refresh_expires_in_s * SECOND if fresh.refresh_expires_in_s else before.refresh_until,
+        refresh_until=ends,
+        keep_alive_at=keep_alive_at(now, facts.idle_limit_ms) if kept is not None else None,
+        expiring_at=before.expiring_at if is_same_end(before.refresh_until, ends) else expiring_at(now, ends),
         saved_by=attempt,
         saved_at=now,
         stray=True if before.stray or (others and survives) else None,

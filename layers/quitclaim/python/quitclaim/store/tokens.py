@@ -1,13 +1,15 @@
 """
-The writes of a refresh: rows 16-21 of the table of writes (docs/table.md).
+The writes of a refresh and of a report: rows 16-22, 52 and 53 of the table of writes (docs/table.md).
 
 Lease and record are one single-item write, the save is another; a stop deletes the item, so the save's condition is the
 fence (DESIGN 8).
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 from quitclaim.domain.errors import MovedError
+from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.limits import ATTEMPTS, GUARD_MS, REFRESH_LEASE_MS
 from quitclaim.domain.revocations import Revocation
 from quitclaim.domain.tokens import Grant
@@ -18,6 +20,7 @@ from quitclaim.ports import (
     Clock,
     Condition,
     Ids,
+    Item,
     Table,
     Update,
     absent,
@@ -26,10 +29,11 @@ from quitclaim.ports import (
     equals,
 )
 from quitclaim.store.commit import Commit, new_commit
+from quitclaim.store.connect import add_event
 from quitclaim.store.items import attributes
 from quitclaim.store.keys import DUE, barrier_key, grant_key, intent_key, revocation_key
 from quitclaim.store.reads import grant_of
-from quitclaim.store.stamps import refresh_due, revocation_item
+from quitclaim.store.stamps import care_due, refresh_due, revocation_item
 
 
 def lease_free(now: int) -> AnyOf:
@@ -38,7 +42,7 @@ def lease_free(now: int) -> AnyOf:
 
 
 class TokenStore:
-    """Rows 16-21."""
+    """Rows 16-22, 52, 53."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -77,15 +81,15 @@ class TokenStore:
         *replaced*: the old token, where it survives and no revocation of the new one reaches it (custody rule 6).
         Refused: row 20, unless the grant that is there was saved by this very attempt.
         """
-        stored = attributes(after)
+        stored, care = attributes(after), care_due(after)
         commit = self._commit()
         commit.update(
             "grant",
             Update(
                 grant_key(before.ref, before.pair),
                 (*_as_read(before), equals("lease", attempt)),
-                put={name: stored[name] for name in SAVED if name in stored},
-                remove=tuple(name for name in (*CLEARED, *DUE, *SAVED) if name not in stored),
+                put={name: stored[name] for name in SAVED if name in stored} | care,
+                remove=tuple(name for name in (*CLEARED, *DUE, *SAVED) if name not in stored and name not in care),
             ),
             grant_of,
         )
@@ -104,15 +108,23 @@ class TokenStore:
             raise
 
     def withdraw(self, grant: Grant, attempt: str, retry_at: int | None) -> None:
-        """Row 19. The attempt provably did nothing at the provider: it leaves the record, and the lease is free."""
+        """
+        Row 19. The attempt provably did nothing at the provider: it leaves the record, and the lease is free.
+
+        An earlier attempt whose answer nobody saw stays on record, and so it stays due (row 21).
+        """
+        if grant.attempts - {attempt}:
+            rest = refresh_due(grant, max(retry_at or 0, (grant.lease_until or 0) + GUARD_MS))
+        else:
+            rest = care_due(grant)
         commit = self._commit()
         commit.update(
             "grant",
             Update(
                 grant_key(grant.ref, grant.pair),
-                (equals("lease", attempt),),
-                put={} if retry_at is None else {"retry_at": retry_at},
-                remove=("lease", "lease_until", *DUE),
+                (equals("lease", attempt), equals("v", grant.v)),
+                put=rest | ({} if retry_at is None else {"retry_at": retry_at}),
+                remove=("lease", "lease_until", *_unless(rest)),
                 exclude={"attempts": frozenset({attempt})},
             ),
             grant_of,
@@ -141,13 +153,8 @@ class TokenStore:
         commit.create("revocation", revocation_key(orphan.rid), "revocation", revocation_item(orphan))
         barrier = Update(barrier_key(ref.of_owner, orphan.client), (), include={"owed": frozenset({orphan.rid})})
         commit.upsert("barrier", "barrier", barrier)
-        mine = {"attempts": frozenset({attempt})}
         if found is not None and found.generation == grant.generation:
-            remove = ("lease", "lease_until", *DUE) if found.lease == attempt else ()
-            key = grant_key(ref, grant.pair)
-            commit.update(
-                "grant", Update(key, (equals("generation", grant.generation),), remove=remove, exclude=mine), grant_of
-            )
+            commit.update("grant", _accounted_for(found, attempt), grant_of)
         elif stopped is not None and not stopped.state.is_terminal:
             when: Condition = (equals("state", stopped.state),)
             commit.update(
@@ -167,12 +174,59 @@ class TokenStore:
             "grant",
             Update(
                 grant_key(grant.ref, grant.pair),
-                (equals("v", grant.v), at_most("lease_until", now - GUARD_MS)),
-                put={"stray": True} if stray else {},
-                remove=("attempts", "lease", "lease_until", *DUE),
+                (equals("v", grant.v), lease_free(now)),
+                put=care_due(grant) | ({"stray": True} if stray else {}),
+                remove=("attempts", "lease", "lease_until", *_unless(care_due(grant))),
             ),
             grant_of,
         )
+        commit.run()
+
+    # --- reported, and looked after ---
+
+    def report(self, grant: Grant) -> None:
+        """Row 22. The app saw a 401 with this very version: the next hand-out asks the provider."""
+        self._mark(grant, (), put={"suspect": grant.tv})
+
+    def found_good(self, grant: Grant) -> None:
+        """
+        Row 22, its counterpart where nothing can be refreshed. The provider takes the token after all; whatever moved
+        meanwhile makes it a no-op.
+        """
+        with suppress(MovedError):
+            self._mark(grant, (equals("suspect", grant.tv),), remove=("suspect",))
+
+    def keep_by_itself(self, grant: Grant) -> None:
+        """Row 52. There is nothing to refresh it with, so no idle limit can be kept: it is due for that no more."""
+        rest = care_due(replace(grant, keep_alive_at=None))
+        with suppress(MovedError):
+            self._mark(
+                grant, (equals("v", grant.v), absent("attempts")), put=rest, remove=("keep_alive_at", *_unless(rest))
+            )
+
+    def tell_expiring(self, grant: Grant, now: int) -> None:
+        """Row 53. The app is told, once, that the grant ends at a time that no refresh moves."""
+        rest = care_due(replace(grant, expiring_at=None))
+        commit = self._commit()
+        commit.update(
+            "grant",
+            Update(
+                grant_key(grant.ref, grant.pair),
+                (equals("v", grant.v), absent("attempts"), equals("expiring_at", grant.expiring_at)),
+                put=rest,
+                remove=("expiring_at", *_unless(rest)),
+            ),
+            grant_of,
+        )
+        transition = f"{grant.ref.connection}#{grant.generation}#{grant.refresh_until}"
+        body = {"generation": grant.generation, "expires_at": grant.refresh_until}
+        add_event(commit, Event(EventKind.CONNECTION_EXPIRING, grant.ref, transition, now, body))
+        commit.run()
+
+    def _mark(self, grant: Grant, more: Condition, *, put: Item | None = None, remove: tuple[str, ...] = ()) -> None:
+        commit = self._commit()
+        when = (*_as_read(grant), *more)
+        commit.update("grant", Update(grant_key(grant.ref, grant.pair), when, put=put or {}, remove=remove), grant_of)
         commit.run()
 
 
@@ -184,11 +238,37 @@ SAVED = (
     "takes",
     "access_until",
     "refresh_until",
+    "keep_alive_at",
+    "expiring_at",
     "saved_by",
     "saved_at",
     "stray",
 )
 CLEARED = ("lease", "lease_until", "attempts", "suspect", "retry_at")
+
+
+def _accounted_for(found: Grant, attempt: str) -> Update:
+    """
+    The attempt leaves the record, with its lease if that is still its own; the last one takes the due time along.
+
+    Whose lease it was is held to, never the version: a report or a restart beside it refuses nothing (class L).
+    """
+    when: Condition = (equals("generation", found.generation),)
+    rest: Item = {}
+    remove: tuple[str, ...] = ()
+    if found.lease in (attempt, None):
+        when = (*when, absent("lease") if found.lease is None else equals("lease", attempt))
+        remove = ("lease", "lease_until")
+        if not found.attempts - {attempt}:
+            rest = care_due(found)
+            remove = (*remove, *_unless(rest))
+    exclude = {"attempts": frozenset({attempt})}
+    return Update(grant_key(found.ref, found.pair), when, put=rest, remove=remove, exclude=exclude)
+
+
+def _unless(rest: Item) -> tuple[str, ...]:
+    """The index attributes to remove, if the item is not due for something else."""
+    return () if rest else DUE
 
 
 def _as_read(grant: Grant) -> Condition:
