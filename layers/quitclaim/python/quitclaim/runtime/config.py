@@ -43,8 +43,8 @@ class StackConfig:
     @property
     def is_local(self) -> bool:
         """Whether the stack is reached on loopback only; what exists for tests is refused otherwise."""
-        host = urlsplit(self.base_url).netloc
-        return (host.rsplit(":", 1)[0] if not host.endswith("]") else host) in LOOPBACK
+        host = urlsplit(self.base_url).hostname or ""
+        return (f"[{host}]" if ":" in host else host) in LOOPBACK
 
 
 class ParameterStore:
