@@ -105,6 +105,12 @@ def test_counts_have_the_values_that_were_checked():
     assert limits.TOKEN_MAX_CHARS == 16_384
 
 
+def test_a_grant_is_looked_after_before_its_end():
+    """At 80 % of an idle limit; a week before an absolute end, which an hour more does not move; half a run at most."""
+    assert (limits.KEEP_ALIVE_PERCENT, limits.EXPIRING_MS, limits.SAME_END_MS) == (80, 7 * DAY, 3_600 * SECOND)
+    assert limits.DELETION_SHARE == 2
+
+
 def test_every_duration_is_named_here():
     """A constant that no test of this file mentions has a value that nobody checked."""
     named = {name for name in vars(limits) if name.isupper()}

@@ -192,9 +192,9 @@ def test_U_17_nothing_is_decided_before_the_lease_and_a_guard_are_over(off, old_
     assert (decided is WAIT) is (off < 0)
 
 
-@pytest.mark.parametrize("changes", [{}, {"lease_until": NOW}, {"attempts": frozenset({"a0"})}])
+@pytest.mark.parametrize("changes", [{}, {"lease_until": NOW}])
 def test_nothing_lapses_where_nothing_was_recorded(changes):
-    """No attempt, or no lease."""
+    """No attempt."""
     assert lapse_of_attempt(a_grant(**changes), facts(), NOW + 10 * REFRESH_LEASE_MS) is WAIT
 
 

@@ -124,6 +124,11 @@ class ExchangeOutcome(StrEnum):
     UNCONFIRMED = "unconfirmed"
     ENDED = "ended"
 
+    @property
+    def is_over(self) -> bool:
+        """Neither waits for an answer nor holds one."""
+        return self not in (ExchangeOutcome.OPEN, ExchangeOutcome.HELD)
+
 
 @dataclass(frozen=True)
 class Exchange:

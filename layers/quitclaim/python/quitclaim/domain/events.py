@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.ids import ConnectionRef, OwnerRef
 
 
 class EventKind(StrEnum):
@@ -13,9 +13,11 @@ class EventKind(StrEnum):
     CONNECTION_READY = "connection.ready"
     CONNECTION_FAILED = "connection.failed"
     CONNECTION_REVOKING = "connection.revoking"
+    CONNECTION_EXPIRING = "connection.expiring"
     CONNECTION_NEEDS_RECONNECT = "connection.needs_reconnect"
     CONNECTION_REVOKED = "connection.revoked"
     CONNECTION_CLOSED = "connection.closed"
+    OWNER_STOPPED = "owner.stopped"
     REVOCATION_CONFIRMED = "revocation.confirmed"
     REVOCATION_RELEASED = "revocation.released_shared"
     EXCHANGE_UNCONFIRMED = "exchange.unconfirmed"
@@ -27,12 +29,12 @@ class EventKind(StrEnum):
 @dataclass(frozen=True)
 class Event:
     """
-    An outbox item. *transition* is the transition's own id (exchange, revocation or connection#generation): the same
-    one never makes two events.
+    An outbox item, of a connection or of an owner. *transition* is the transition's own id (exchange, revocation or
+    connection#generation): the same one never makes two events.
     """
 
     kind: EventKind
-    ref: ConnectionRef
+    ref: ConnectionRef | OwnerRef
     transition: str
     at: int
     body: dict[str, Any] = field(default_factory=dict)

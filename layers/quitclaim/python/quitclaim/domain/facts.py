@@ -32,6 +32,10 @@ class ProviderFacts:
     has_identity: bool
     access_ttl_ms: int | None
     manual_page: str | None
+    reuse_kills_family: bool = False
+    """A spent refresh token that is presented again ends everything that came from the same consent. Unknown is no."""
+    idle_limit_ms: int | None = None
+    """A grant that is not refreshed for so long is dead. None: no such limit, or none known."""
 
     def may_take(self, kind: str) -> bool:
         """Whether the provider's revocation takes the kind (`refresh_token`, `access_token`, or both joined by `+`)."""

@@ -37,6 +37,11 @@ class OwnerRef:
         """From path segments; raises `InvalidIdError`."""
         return cls(checked_id(tenant, "tenant"), checked_id(owner, "owner"))
 
+    @property
+    def of_owner(self) -> "OwnerRef":
+        """Itself: what is about an owner and what is about a connection lie in the same partition."""
+        return self
+
 
 @dataclass(frozen=True, order=True)
 class ConnectionRef:

@@ -50,6 +50,11 @@ SOFT_MARGIN_MS: Final = 300 * SECOND  # with less left it is refreshed, losers s
 SAVED_RECENTLY_MS: Final = 10 * SECOND  # a hand-out this soon after a save reads the owner once more
 
 BLOCKERS: Final = 32  # open ids of one barrier that refuse a begin; a stop is never refused
+KEEP_ALIVE_PERCENT: Final = 80  # of a provider's idle limit; what is left is for outages
+EXPIRING_MS: Final = 7 * 24 * 60 * MINUTE  # before an absolute end the app is told, or at 80 % where that is later
+SAME_END_MS: Final = 60 * MINUTE  # an absolute end that a refresh moves by no more has not been moved
+DELETION_SHARE: Final = 2  # reconcile gives the stops of deleted owners half of its time at the most
+
 ATTEMPTS: Final = 2  # refresh attempts that one pair may have open
 PAIRS: Final = 2
 BATCH: Final = 25  # claims or settles in one call

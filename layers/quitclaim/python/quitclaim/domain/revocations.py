@@ -151,6 +151,11 @@ class Revocation:
     v: int = 0
 
     @property
+    def is_listed(self) -> bool:
+        """Whether a barrier may name it. Only the stop for a deleted owner leaves that out."""
+        return self.listed is not False
+
+    @property
     def is_over(self) -> bool:
         """Settled for good and, where it is a notice, acknowledged."""
         return self.state is RevocationState.CONFIRMED or (self.state.is_notice and self.acknowledged is not None)

@@ -64,6 +64,8 @@ class Stop:
     now: int
     blocks_purge: bool
     by_exact_token: bool = False
+    leaves_barrier: bool = False
+    """Of a deleted owner: nobody begins behind it any more, and five hundred stops do not meet at it (DESIGN 6)."""
     idempotency: Idempotency | None = None
 
 

@@ -7,10 +7,13 @@ from typing import Final, Protocol
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     ATTEMPTS,
+    EXPIRING_MS,
     GUARD_MS,
     HARD_MARGIN_MS,
+    KEEP_ALIVE_PERCENT,
     REFRESH_CALL_MIN_MS,
     REFRESH_CALL_MS,
+    SAME_END_MS,
     SAVE_MS,
     SAVED_RECENTLY_MS,
     SOFT_MARGIN_MS,
@@ -66,6 +69,7 @@ class Grant:
     refresh_until: int | None = None
     account: str | None = None
     keep_alive_at: int | None = None
+    expiring_at: int | None = None
     suspect: int | None = None
     lease: str | None = None
     lease_until: int | None = None
@@ -74,6 +78,16 @@ class Grant:
     retry_at: int | None = None
     stray: bool | None = None
     v: int = 0
+
+    @property
+    def next_care(self) -> int | None:
+        """When somebody must look at it although nobody asks for a token; None where it keeps by itself."""
+        return min((at for at in (self.keep_alive_at, self.expiring_at) if at is not None), default=None)
+
+    @property
+    def is_suspect(self) -> bool:
+        """The app saw a 401 with this very version of the token, and the provider has not been asked since."""
+        return self.suspect == self.tv
 
     def left_ms(self, now: int) -> int | None:
         """How long the access token still lives; None if it does not expire."""
@@ -95,7 +109,7 @@ def freshness(grant: Grant, now: int, min_ttl_ms: int) -> Freshness:
     A suspect version (a 401 seen by the app) is stale, whatever its clock says.
     """
     left = grant.left_ms(now)
-    if grant.suspect == grant.tv:
+    if grant.is_suspect:
         return Freshness.STALE
     if left is None:
         return Freshness.FRESH
@@ -142,11 +156,45 @@ class LapseOfAttempt(StrEnum):
 
 
 def lapse_of_attempt(grant: Grant, facts: RefreshFacts, now: int) -> LapseOfAttempt:
-    """Decide for a grant whose refresh attempts are still recorded at *now*."""
-    if not grant.attempts or grant.lease_until is None or grant.lease_until + GUARD_MS > now:
+    """
+    Decide for a grant whose refresh attempts are still recorded at *now*.
+
+    Without a lease, a later attempt was withdrawn since: every lease that the recorded ones had is over.
+    """
+    if not grant.attempts or (grant.lease_until is not None and grant.lease_until + GUARD_MS > now):
         return LapseOfAttempt.WAIT
     if facts.old_token_survives:
         return LapseOfAttempt.KEEP if grant.reach.ends_old_tokens else LapseOfAttempt.KEEP_STRAY
     if not facts.may_rotate:
         return LapseOfAttempt.KEEP
     return LapseOfAttempt.REPLAY if len(grant.attempts) < ATTEMPTS else LapseOfAttempt.GIVE_UP
+
+
+# --- a grant that nobody uses ----------------------------------------------------------------------------------------
+
+
+def keep_alive_at(now: int, idle_limit_ms: int | None) -> int | None:
+    """When a grant that was obtained or refreshed at *now* must be refreshed, so that its provider does not end it."""
+    return None if idle_limit_ms is None else now + idle_limit_ms * KEEP_ALIVE_PERCENT // 100
+
+
+def expiring_at(now: int, refresh_until: int | None) -> int | None:
+    """When the app is told that the grant will end for good at *refresh_until*: a week before, or at 80 % if later."""
+    if refresh_until is None:
+        return None
+    return refresh_until - min(EXPIRING_MS, (refresh_until - now) * (100 - KEEP_ALIVE_PERCENT) // 100)
+
+
+def is_same_end(before: int | None, after: int | None) -> bool:
+    """Whether a refresh left the grant's end where it was; answers that count it down differ by rounding only."""
+    return before is not None and after is not None and after <= before + SAME_END_MS
+
+
+def needs_care(grant: Grant, now: int) -> bool:
+    """
+    Whether a refresh is due although nobody asks for a token: before the idle limit, and once before the end, which it
+    moves where the provider counts from the last refresh.
+    """
+    if grant.keep_alive_at is not None and grant.keep_alive_at <= now:
+        return True
+    return grant.expiring_at is not None and grant.saved_at < grant.expiring_at <= now

@@ -7,6 +7,7 @@ step is a conditional write.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from quitclaim.domain.connect import (
@@ -15,14 +16,17 @@ from quitclaim.domain.connect import (
     ConnectionState,
     Exchange,
     ExchangeOutcome,
+    Owner,
     Phase,
     is_left_behind,
 )
 from quitclaim.domain.errors import MovedError
+from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS, ladder_step_ms
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import Close, StopIntent, StopReason, close_of
 from quitclaim.domain.tokens import Grant, LapseOfAttempt, lapse_of_attempt
+from quitclaim.flows.deletion import carry_out_deletion
 from quitclaim.flows.revocations import finish_settled
 from quitclaim.flows.stop import Stopping, lose_grant
 from quitclaim.ports import Clients, Clock, Deadline, Kick, Replay
@@ -74,6 +78,7 @@ def reconcile(deadline: Deadline, world: Reconciling) -> Reconciled:
     steps: tuple[tuple[str, Callable[[Any, Reconciling], None], Callable[[Any], Any]], ...] = (
         ("exchange", lapse_exchange, world.reads.as_exchange),
         ("refresh", lapse_refresh, world.reads.as_grant),
+        ("deletion", partial(stop_all_of, deadline=deadline), world.reads.as_owner),
         ("finish", finish, world.reads.as_revocation),
         ("wake", wake_account, world.reads.as_account),
         ("stop", carry_out_stop, world.reads.as_intent),
@@ -155,6 +160,16 @@ def lapse_refresh(grant: Grant, world: Reconciling) -> None:
             return
 
 
+# --- deleted owners --------------------------------------------------------------------------------------------------
+
+
+def stop_all_of(seen: tuple[OwnerRef, Owner], world: Reconciling, *, deadline: Deadline) -> None:
+    """Rows 26 and 27: the connections of a deleted owner, as many as fit; the owner stays due until all are stopped."""
+    ref, owner = seen
+    if owner.is_deleted and owner.stopped_at is None:
+        carry_out_deletion(ref, owner, deadline, world.stopping, world.store)
+
+
 # --- revocations -----------------------------------------------------------------------------------------------------
 
 
@@ -200,8 +215,10 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
         return
     ref, now = intent.ref, world.clock.now()
     if intent.purge == "pending":
-        _, _, barrier = world.reads.fence(ref, intent.client)
-        world.store.purge_done(intent, now, has_barrier=barrier is not None)
+        owner, _, barrier = world.reads.fence(ref, intent.client)
+        is_deleted = owner is not None and owner.is_deleted
+        is_listed = barrier is not None and (not is_deleted or intent.in_barrier in barrier.purges)
+        world.store.purge_done(intent, now, has_barrier=is_listed)
     if not intent.comp_derived:
         world.store.compensations_derived(intent)
     current = next((each for each in world.reads.intents(ref) if each.generation == intent.generation), None)
@@ -225,8 +242,11 @@ def _close(intent: StopIntent, world: Reconciling) -> bool:
     ref = intent.ref
     _, connection, barrier = world.reads.fence(ref, intent.client)
     resolved = world.reads.resolved(ref.of_owner, barrier)
-    if resolved.in_flight is not None and resolved.in_flight.ref == ref:
-        return False
+    in_flight = resolved.in_flight
+    if in_flight is not None and in_flight.ref == ref and not in_flight.outcome.is_over:
+        return (
+            False  # one that is over stands there only where its owner is deleted: that stop leaves the barrier alone
+        )
     own = {rid: item for rid, item in resolved.revocations.items() if item is None or item.ref == ref}
     listed = world.reads.revocations(intent.rids) | own
     exchanges = [item for item in resolved.exchanges.values() if item is None or item.ref == ref]

@@ -329,7 +329,7 @@ def finish_settled(revocation: Revocation, *, reads: "Reads", store: "Revocation
     _, _, barrier = reads.fence(revocation.ref, revocation.client)
     account = reads.account(revocation.client, revocation.account) if revocation.account is not None else None
     try:
-        store.finish(revocation, account, now, has_barrier=barrier is not None)
+        store.finish(revocation, account, now, has_barrier=barrier is not None and revocation.is_listed)
     except MovedError:
         return False
     return True
@@ -359,7 +359,7 @@ def acknowledge(ref: ConnectionRef, *, reads: "Reads", store: "RevocationStore",
         if not revocation.state.is_notice or revocation.acknowledged is not None:
             continue
         _, _, barrier = reads.fence(ref, revocation.client)
-        store.acknowledge(revocation, now, has_barrier=barrier is not None)
+        store.acknowledge(revocation, now, has_barrier=barrier is not None and revocation.is_listed)
         count += 1
     for exchange in exchanges:
         if exchange.outcome is not ExchangeOutcome.UNCONFIRMED or exchange.acknowledged is not None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from quitclaim.domain.connect import Connection, Exchange, ExchangeOutcome, Idempotency, lost, may_stop, stopped
+from quitclaim.domain.deletion import DeletionStep, deletion_step
 from quitclaim.domain.errors import (
     ConnectionNotFoundError,
     IdempotencyMismatchError,
@@ -58,7 +59,9 @@ def disconnect(ref: ConnectionRef, generation: int, world: Stopping, idempotency
     )
     request = digest(str(generation))
     for attempt in range(TRIES):
-        connection = world.reads.connection(ref)
+        owner, connection = world.reads.owner_and_connection(ref)
+        if owner is not None and owner.is_deleted:
+            raise OwnerDeletedError
         if connection is None:
             raise ConnectionNotFoundError(connection_id=ref.connection)
         if key is not None and (earlier := world.reads.first_answer(ref.tenant, key)) is not None:
@@ -79,13 +82,20 @@ def disconnect(ref: ConnectionRef, generation: int, world: Stopping, idempotency
     raise StoreError
 
 
-def lose_grant(grant: Grant, reason: StopReason, *, refused_attempt: str | None, world: Stopping) -> bool:
+def lose_grant(
+    grant: Grant,
+    reason: StopReason,
+    *,
+    refused_attempt: str | None,
+    world: Stopping,
+    disproved: frozenset[str] = frozenset(),
+) -> bool:
     """
     The provider ended this very grant: needs_reconnect, and what may be left of it is queued. False, and nothing
-    changed, if the handle is stale (F-26).
+    changed, if the handle is stale (F-26), or its owner is deleted: then that stop takes it.
 
     *refused_attempt* is the refresh whose refusal is the verdict; every other recorded attempt may still have a living
-    successor.
+    successor, unless the verdict has *disproved* it too.
     """
     for attempt in range(TRIES):
         connection = world.reads.connection(grant.ref)
@@ -100,13 +110,37 @@ def lose_grant(grant: Grant, reason: StopReason, *, refused_attempt: str | None,
                 reason,
                 now,
                 world,
-                refused_attempt=refused_attempt,
+                disproved=disproved | ({refused_attempt} if refused_attempt else frozenset()),
                 handle=(grant.pair, grant.generation, grant.tv),
             )
+        except OwnerDeletedError:
+            return False
         except MovedError:
             world.clock.pause(PAUSE_MS * attempt)
             continue
         return True
+    raise StoreError
+
+
+def stop_for_deletion(seen: Connection, world: Stopping) -> None:
+    """
+    Stop a connection of a deleted owner, at whatever generation it is (row 26). Nothing is left to do where it is
+    stopped already.
+
+    As a disconnect, without the barrier; decided again on the newest versions until it commits (class S).
+    """
+    connection: Connection | None = seen
+    for attempt in range(TRIES):
+        if connection is None or deletion_step(connection) is not DeletionStep.STOP:
+            return
+        now = world.clock.now()
+        try:
+            _commit(connection, stopped(connection, now, EFFECT_MS), StopReason.ACCOUNT_DELETED, now, world)
+        except MovedError:
+            world.clock.pause(PAUSE_MS * attempt)
+            connection = world.reads.connection(seen.ref)
+            continue
+        return
     raise StoreError
 
 
@@ -117,23 +151,26 @@ def _commit(
     now: int,
     world: Stopping,
     *,
-    refused_attempt: str | None = None,
+    disproved: frozenset[str] = frozenset(),
     handle: tuple[str, int, int] | None = None,
     idempotency: Idempotency | None = None,
 ) -> Connection:
     ref = connection.ref
+    by_deletion = reason is StopReason.ACCOUNT_DELETED
     owner, _, barrier = world.reads.fence(ref, connection.client)
-    if owner is not None and owner.deleted_at is not None:
+    if owner is not None and owner.is_deleted and not by_deletion:
         raise OwnerDeletedError
     grants = world.reads.grants(ref, connection.pairs)
     if handle is not None and not any((grant.pair, grant.generation, grant.tv) == handle for grant in grants):
         raise MovedError
     held = _held(connection, barrier.in_flight if barrier else None, world)
     account = world.reads.account(connection.client, connection.account) if connection.account and grants else None
-    revocation = queued_of(grants, connection, now, refused_attempt) if grants else None
+    revocation = queued_of(grants, connection, now, disproved) if grants else None
+    if revocation is not None and by_deletion:
+        revocation = replace(revocation, listed=False)
     earlier = frozenset(rid for intent in world.reads.intents(ref) if intent.closed is None for rid in intent.rids)
     rids = earlier | ({revocation.rid} if revocation else set()) | ({held.rid} if held else set())
-    is_loss = reason is not StopReason.DISCONNECT
+    is_loss = reason not in (StopReason.DISCONNECT, StopReason.ACCOUNT_DELETED)
     intent = StopIntent(
         ref=ref,
         generation=connection.generation,
@@ -159,6 +196,7 @@ def _commit(
             event=Event(kind, ref, intent.in_barrier, now, {"reason": reason.value, "generation": after.generation}),
             now=now,
             blocks_purge=not is_loss,
+            leaves_barrier=by_deletion,
             by_exact_token=is_loss,
             idempotency=idempotency,
         )
@@ -182,15 +220,17 @@ def _held(connection: Connection, in_flight: str | None, world: Stopping) -> Exc
     return exchange if exchange is not None and exchange.outcome is ExchangeOutcome.HELD else None
 
 
-def queued_of(grants: tuple[Grant, ...], connection: Connection, now: int, refused_attempt: str | None) -> Revocation:
+def queued_of(
+    grants: tuple[Grant, ...], connection: Connection, now: int, disproved: frozenset[str] | None = None
+) -> Revocation:
     """
     The revocation of a stopped grant: its revoke-only ciphertext, moved unopened, and whose successors may still come
-    (custody rule 3).
+    (custody rule 3); of the refresh attempts that are *disproved*, none will.
 
     A grant whose provider has no revocation is born `unsupported`: a notice at once, never "confirmed" (U-8).
     """
     first = grants[0]
-    expected = frozenset(attempt for grant in grants for attempt in grant.attempts) - {refused_attempt or ""}
+    expected = frozenset(attempt for grant in grants for attempt in grant.attempts) - (disproved or frozenset())
     ends = [grant.lease_until for grant in grants if grant.lease_until is not None]
     is_revocable = first.takes != NO_REVOCATION
     revocation = Revocation(

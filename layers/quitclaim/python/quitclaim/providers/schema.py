@@ -102,6 +102,7 @@ class Refresh(Strict):
     rotates: Literal["yes", "no", "sometimes", "unknown"] = "unknown"
     old_token_after_rotation: Literal["immediate", "grace", "stays_valid", "unknown"] = "unknown"  # noqa: S105 - a fact
     reuse_kills_family: YesNo = "unknown"
+    idle_limit_s: Annotated[int, Field(ge=3_600, le=10 * 366 * 86_400)] | Literal["none", "unknown"] = "unknown"
 
 
 class JsonBody(Strict):
@@ -197,6 +198,8 @@ def _faults_of_requests(entry: Entry) -> Iterator[Fault]:
         yield ("authorize", "params", name), "is set by Quitclaim itself; remove it"
     if entry.authorize.issuer_announced == "yes" and entry.authorize.issuer is None:
         yield ("authorize", "issuer"), "is needed where iss is announced; write the provider's issuer"
+    if entry.refresh.mode == "none" and isinstance(entry.refresh.idle_limit_s, int):
+        yield ("refresh", "idle_limit_s"), "cannot be kept where nothing is refreshed; remove it or change the mode"
     if entry.refresh.mode == "none" and (entry.refresh.url or entry.refresh.rotates not in ("no", "unknown")):
         yield ("refresh", "mode"), "is none, yet a refresh is described; remove url and rotates or change the mode"
     if entry.refresh.rotates == "no" and entry.refresh.old_token_after_rotation != "unknown":  # noqa: S105

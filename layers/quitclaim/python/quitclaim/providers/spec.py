@@ -16,7 +16,7 @@ from quitclaim.domain.errors import ProviderNotRegisteredError
 from quitclaim.domain.facts import OldToken, ProviderFacts
 from quitclaim.domain.revocations import Reach
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 COMPILED: Final = Path(__file__).parent / "catalogue" / "compiled"
 
@@ -26,6 +26,7 @@ type ClientAuth = Literal["basic", "post", "id_only", "none"]
 type Takes = Literal["refresh", "access", "either"]
 type Rotates = Literal["yes", "no", "sometimes", "unknown"]
 type Lifetime = int | Literal["never", "unknown"]
+type IdleLimit = int | Literal["none", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class RefreshSpec:
     rotates: Rotates
     old_token_after_rotation: OldToken
     reuse_kills_family: YesNo
+    idle_limit: IdleLimit  # seconds without a refresh after which the grant is dead
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class ProviderSpec:
     @property
     def facts(self) -> ProviderFacts:
         """What rules depend on."""
-        lifetime = self.token.default_lifetime_s
+        lifetime, idle_limit = self.token.default_lifetime_s, self.refresh.idle_limit
         return ProviderFacts(
             revocable=self.revocation.is_supported,
             takes=self.revocation.takes,
@@ -170,6 +172,8 @@ class ProviderSpec:
             has_identity=self.identity.is_known,
             access_ttl_ms=lifetime * 1000 if isinstance(lifetime, int) else None,
             manual_page=self.revocation.manual_page,
+            reuse_kills_family=self.refresh.reuse_kills_family == "yes",
+            idle_limit_ms=idle_limit * 1000 if isinstance(idle_limit, int) else None,
         )
 
 
@@ -235,6 +239,7 @@ def spec_of(compiled: dict[str, Any]) -> ProviderSpec:
             rotates=refresh["rotates"],
             old_token_after_rotation=OldToken(refresh["old_token_after_rotation"]),
             reuse_kills_family=refresh["reuse_kills_family"],
+            idle_limit=refresh["idle_limit_s"],
         ),
         revocation=_revocation(compiled["revocation"]),
         identity=_identity(compiled["identity"]),

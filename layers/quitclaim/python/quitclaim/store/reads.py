@@ -131,6 +131,20 @@ class Reads:
         )
         return owner_of(owner), connection_of(connection), barrier_of(barrier)
 
+    def owner_and_connection(self, ref: ConnectionRef) -> tuple[Owner | None, Connection | None]:
+        """Both in one call."""
+        owner, connection = self._table.batch_get([owner_key(ref.of_owner), connection_key(ref)])
+        return owner_of(owner), connection_of(connection)
+
+    def owner_connection_and_grant(
+        self, ref: ConnectionRef, pair: str
+    ) -> tuple[Owner | None, Connection | None, Grant | None]:
+        """All three in one call."""
+        owner, connection, grant = self._table.batch_get(
+            [owner_key(ref.of_owner), connection_key(ref), grant_key(ref, pair)]
+        )
+        return owner_of(owner), connection_of(connection), grant_of(grant)
+
     def owner_and_grant(self, ref: ConnectionRef, pair: str) -> tuple[Owner | None, Grant | None]:
         """The hand-out's one call. Not ordered: see `is_saved_recently`."""
         owner, grant = self._table.batch_get([owner_key(ref.of_owner), grant_key(ref, pair)])
@@ -236,6 +250,11 @@ class Reads:
     def as_connection(self, item: Item) -> Connection:
         """The connection that an item stores."""
         return value_of(Connection, item)
+
+    def as_owner(self, item: Item) -> tuple[OwnerRef, Owner]:
+        """The owner that an item is the fence of."""
+        _, tenant, owner = key_of(item).pk.split("#")
+        return OwnerRef(tenant, owner), value_of(Owner, item)
 
     def as_account(self, item: Item) -> tuple[str, str]:
         """Client and digest of the account that an item stores."""

@@ -8,6 +8,7 @@ from typing import Final
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import STOPPED, Connection, ConnectionState, Exchange, ExchangeOutcome
 from quitclaim.domain.events import Event
+from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.limits import EVENT_TTL_MS, RECEIPT_TTL_MS, SWEEP_MS
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import StopIntent
@@ -24,6 +25,11 @@ RECONCILED: Final = frozenset(
         ConnectionState.RECONCILING_REVOKE,
     }
 )
+
+
+def deletion_due(owner: OwnerRef, at: int) -> Item:
+    """Where a deleted owner stands until all of its connections are stopped."""
+    return due("deletion", at, f"{owner.tenant}#{owner.owner}")
 
 
 def connection_item(connection: Connection, at: int) -> Item:
@@ -85,14 +91,23 @@ def revocation_item(revocation: Revocation) -> Item:
 
 
 def grant_item(grant: Grant) -> Item:
-    """A pair of a live grant; due only while a refresh of it is on record."""
-    return attributes(grant, without=frozenset({"pair"}))
+    """A pair of a live grant, new: no refresh of it is on record."""
+    return attributes(grant, without=frozenset({"pair"})) | care_due(grant)
 
 
 def refresh_due(grant: Grant, at: int) -> Item:
     """Where a grant with an open refresh attempt stands."""
+    return due("refresh", at, _name_of(grant))
+
+
+def care_due(grant: Grant) -> Item:
+    """Where a grant without one stands: when it is to be refreshed or its end told; nowhere, if it keeps by itself."""
+    return {} if grant.next_care is None else due("keepalive", grant.next_care, _name_of(grant))
+
+
+def _name_of(grant: Grant) -> str:
     ref = grant.ref
-    return due("refresh", at, f"{ref.tenant}#{ref.owner}#{ref.connection}#{grant.pair}")
+    return f"{ref.tenant}#{ref.owner}#{ref.connection}#{grant.pair}"
 
 
 def intent_due(intent: StopIntent, at: int) -> Item:
@@ -109,11 +124,12 @@ def intent_item(intent: StopIntent) -> Item:
 def event_item(event: Event) -> Item:
     """An outbox event, due until it is published. Its `ttl` is set when it is."""
     ref = event.ref
+    about = {"connection_id": ref.connection} if isinstance(ref, ConnectionRef) else {}
     return {
         "kind": event.kind.value,
         "transition": event.transition,
         "at": event.at,
-        "body": {"tenant": ref.tenant, "owner": ref.owner, "connection_id": ref.connection, **event.body},
+        "body": {"tenant": ref.tenant, "owner": ref.owner, **about, **event.body},
         **due("publish", event.at, f"{ref.tenant}#{ref.owner}#{event.id}"),
     }
 

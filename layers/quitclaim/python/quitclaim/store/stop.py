@@ -1,26 +1,33 @@
 """
-The writes of a stop: rows 23 and 24 of the table of writes (docs/table.md). No provider, no key; never refused for good
+The writes of a stop: rows 23-27 of the table of writes (docs/table.md). No provider, no key; never refused for good
 (class S).
 """
 
+from quitclaim.domain.connect import Owner
+from quitclaim.domain.events import Event, EventKind
+from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.stop import Stop
-from quitclaim.ports import Clock, Condition, Ids, Table, Update, equals, seen
+from quitclaim.ports import Clock, Condition, Ids, Table, Update, absent, equals, seen
 from quitclaim.store.commit import Commit, new_commit
 from quitclaim.store.connect import add_event, add_idempotency, add_release
+from quitclaim.store.items import attributes
 from quitclaim.store.keys import (
+    DUE,
     account_key,
     barrier_key,
     connection_key,
     grant_key,
     intent_key,
     member_key,
+    owner_key,
     revocation_key,
 )
-from quitclaim.store.stamps import account_item, connection_item, intent_item, revocation_item
+from quitclaim.store.reads import owner_of
+from quitclaim.store.stamps import account_item, connection_item, deletion_due, intent_item, revocation_item
 
 
 class StopStore:
-    """Rows 23 and 24."""
+    """Rows 23-27."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -33,7 +40,8 @@ class StopStore:
         commit.
 
         From here no token is handed out and no refresh is saved for that generation (I-5). Raises `MovedError`: look
-        again and repeat.
+        again and repeat. The stop for a deleted owner (row 26) leaves the barrier alone; a held exchange stays in
+        flight there.
         """
         ref, client = stop.before.ref, stop.intent.client
         commit: Commit = new_commit(self._table, self._clock, self._ids)
@@ -56,7 +64,9 @@ class StopStore:
         include = {"owed": frozenset(owed)} if owed else {}
         if stop.blocks_purge:
             include["purges"] = frozenset({stop.intent.in_barrier})
-        if stop.held is not None:
+        if stop.leaves_barrier:
+            pass
+        elif stop.held is not None:
             when = (equals("in_flight", stop.held.in_barrier),)
             commit.update(
                 "barrier", Update(barrier_key(ref.of_owner, client), when, remove=("in_flight",), include=include)
@@ -72,4 +82,30 @@ class StopStore:
             commit.delete("member", member_key(client, stop.before.account, ref), ())
         add_event(commit, stop.event)
         add_idempotency(commit, stop.idempotency)
+        commit.run()
+
+    # --- an owner ---
+
+    def delete_owner(self, ref: OwnerRef, before: Owner | None, now: int) -> None:
+        """
+        Row 25. The owner is deleted, for good, in one write: from here nothing of it begins, installs or is handed out
+        (I-10). Its connections are due to be stopped.
+
+        Raises `MovedError`: it was deleted, or seen for the first time, since it was read.
+        """
+        key, deleted = owner_key(ref), {"deleted_at": now, **deletion_due(ref, now)}
+        commit = new_commit(self._table, self._clock, self._ids)
+        if before is None:
+            commit.create("owner", key, "owner", attributes(Owner()) | deleted)
+        else:
+            when: Condition = (equals("epoch", before.epoch), absent("deleted_at"))
+            commit.update("owner", Update(key, when, put=deleted), owner_of)
+        commit.run()
+
+    def deletion_done(self, ref: OwnerRef, before: Owner, now: int) -> None:
+        """Row 27. Every connection of the deleted owner is stopped. Raises `MovedError`: somebody else said so."""
+        commit = new_commit(self._table, self._clock, self._ids)
+        when: Condition = (equals("v", before.v), equals("deleted_at", before.deleted_at), absent("stopped_at"))
+        commit.update("owner", Update(owner_key(ref), when, put={"stopped_at": now}, remove=DUE), owner_of)
+        add_event(commit, Event(EventKind.OWNER_STOPPED, ref, ref.owner, now))
         commit.run()
