@@ -254,15 +254,15 @@ def _without_refresh(
     Where the app reported it, the provider is asked whether it still takes the token; only its refusal ends the grant
     (DESIGN 19).
     """
+    if grant.keep_alive_at is not None:
+        world.store.keep_by_itself(grant)
+        raise MovedError
     now, name = world.clock.now(), grant.ref.connection
     left = grant.left_ms(now)
     if left is not None and left <= max(HARD_MARGIN_MS, min_ttl_ms):
         raise NeedsReconnectError(
             "The access token has expired and the provider gave no way to refresh it.", connection_id=name
         )
-    if grant.keep_alive_at is not None:
-        world.store.keep_by_itself(grant)
-        raise MovedError
     if grant.is_suspect and client.facts.has_identity:
         limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
         answer = client.identity(access_token=tokens.access_token, timeout_ms=max(limit, 1))
