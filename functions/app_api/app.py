@@ -7,15 +7,17 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from quitclaim.domain.ids import ConnectionRef, OwnerRef
+from quitclaim.domain.ids import ConnectionRef, OwnerRef, checked_id
 from quitclaim.domain.return_to import checked_return_to
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect import Started, StartRequest, confirm, start
+from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.revocations import acknowledge
-from quitclaim.flows.status import ConnectionView, status, view, viewed
+from quitclaim.flows.status import ConnectionView, all_views, status, view
 from quitclaim.flows.stop import disconnect
+from quitclaim.flows.tokens import report
 from quitclaim.runtime import views, wiring
-from quitclaim.runtime.bodies import Confirm, Connect, Reconnect, parsed
+from quitclaim.runtime.bodies import Confirm, Connect, Reconnect, Report, parsed
 from quitclaim.runtime.http import answer, generation_of, handler_of, header, json_body, new_resolver
 from quitclaim.runtime.settings import origins
 
@@ -64,9 +66,8 @@ def reconnect(tenant: str, owner: str, connection_id: str) -> Response[str]:
 @app.get(f"{OWNER}/connections")
 def list_connections(tenant: str, owner: str) -> Response[str]:
     """All connections of the owner."""
-    found = parts.reads.connections(OwnerRef.checked(tenant, owner))
-    shown = [views.connection(viewed(each, reads=parts.reads, clock=parts.clock)) for each in found]
-    return answer({"connections": shown})
+    found = all_views(OwnerRef.checked(tenant, owner), reads=parts.reads, clock=parts.clock)
+    return answer({"connections": [views.connection(each) for each in found]})
 
 
 @app.get(f"{OWNER}/connections/<connection_id>")
@@ -99,13 +100,30 @@ def confirm_connection(tenant: str, owner: str, connection_id: str) -> Response[
 def acknowledge_removal(tenant: str, owner: str, connection_id: str) -> Response[str]:
     """The owner says that the access is gone at the provider."""
     ref = ConnectionRef.checked(tenant, owner, connection_id)
-    view(ref, reads=parts.reads, clock=parts.clock)
     count = acknowledge(ref, reads=parts.reads, store=parts.revocations, clock=parts.clock)
     return answer({"acknowledged": count})
 
 
 @app.get(f"{OWNER}/status")
 def owner_status(tenant: str, owner: str) -> Response[str]:
+@app.post(f"{OWNER}/connections/<connection_id>/report")
+def report_token(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """The app was refused with a token that it was handed out."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    body = parsed(Report, json_body(event()))
+    suspect = report(ref, checked_id(body.token, "token"), body.token_version, reads=parts.reads, store=parts.tokens)
+    parts.telemetry.count("TokensReported")
+    return answer({"suspect": suspect})
+
+
+@app.delete(OWNER)
+def remove_owner(tenant: str, owner: str) -> Response[str]:
+    """Delete an owner for good; its connections are stopped one after the other from here on."""
+    deleted = delete_owner(OwnerRef.checked(tenant, owner), wired.stopping)
+    parts.telemetry.count("OwnersDeleted")
+    return answer({"owner": views.owner(deleted)})
+
+
     """What somebody may have to act on."""
     ref = OwnerRef.checked(tenant, owner)
     return answer(views.status(status(ref, reads=parts.reads, clients=parts.clients, clock=parts.clock)))

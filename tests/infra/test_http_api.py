@@ -21,6 +21,8 @@ SIGNED = {
     f"POST {OWNER}/connections/{{c}}/reconnect": "app_api",
     f"POST {OWNER}/connections/{{c}}/confirm": "app_api",
     f"POST {OWNER}/connections/{{c}}/acknowledge-removal": "app_api",
+    f"POST {OWNER}/connections/{{c}}/report": "app_api",
+    f"DELETE {OWNER}": "app_api",
     f"GET {OWNER}/status": "app_api",
     f"GET {OWNER}/receipts": "app_api",
     "GET /v1/providers": "app_api",

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quitclaim.domain.connect import ExchangeOutcome
 from quitclaim.domain.errors import (
     ClientConfigError,
+    ConnectionNotFoundError,
     KeyUnavailableError,
     MovedError,
     NothingToAcknowledgeError,
@@ -343,10 +344,12 @@ def acknowledge(ref: ConnectionRef, *, reads: "Reads", store: "RevocationStore",
     The owner says that the access is gone at the provider: every open notice of the connection is acknowledged. Answers
     how many were.
 
-    An attestation, not the provider's confirmation. A pending or confirmed revocation cannot be acknowledged (F-33); an
-    exchange whose window is not over yet answers `TooEarlyToAcknowledgeError`. One transaction a notice; a crash in
-    between is repeated by the same call.
+    An attestation, not the provider's confirmation, and possible for a deleted owner too. A pending or confirmed
+    revocation cannot be acknowledged (F-33); an exchange whose window is not over yet answers
+    `TooEarlyToAcknowledgeError`. One transaction a notice; a crash in between is repeated by the same call.
     """
+    if reads.connection(ref) is None:
+        raise ConnectionNotFoundError(connection_id=ref.connection)
     intents = reads.intents(ref)
     exchanges = reads.exchanges(ref)
     rids = {rid for intent in intents for rid in intent.rids}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from quitclaim.domain.connect import Blocker, Connection, Exchange, ExchangeOutcome, Owner, is_awaiting_confirmation
-from quitclaim.domain.errors import ConnectionNotFoundError
+from quitclaim.domain.errors import ConnectionNotFoundError, OwnerDeletedError
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.stop import Level, StopIntent, level_of_exchange, level_of_revocation
 from quitclaim.ports import Clients, Clock
@@ -47,11 +47,21 @@ class OwnerStatus:
 
 
 def view(ref: ConnectionRef, *, reads: "Reads", clock: Clock) -> ConnectionView:
-    """One connection. Raises `ConnectionNotFoundError`."""
-    connection = reads.connection(ref)
+    """One connection. Raises `OwnerDeletedError`, `ConnectionNotFoundError`."""
+    owner, connection = reads.owner_and_connection(ref)
+    if owner is not None and owner.is_deleted:
+        raise OwnerDeletedError
     if connection is None:
         raise ConnectionNotFoundError(connection_id=ref.connection)
     return viewed(connection, reads=reads, clock=clock)
+
+
+def all_views(ref: OwnerRef, *, reads: "Reads", clock: Clock) -> list[ConnectionView]:
+    """All connections of an owner. Raises `OwnerDeletedError`: what is left of them is in the status."""
+    owner = reads.owner(ref)
+    if owner is not None and owner.is_deleted:
+        raise OwnerDeletedError
+    return [viewed(each, reads=reads, clock=clock) for each in reads.connections(ref)]
 
 
 def viewed(connection: Connection, *, reads: "Reads", clock: Clock) -> ConnectionView:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from quitclaim.domain.errors import InvalidBodyError
+from quitclaim.domain.tokens import MAIN
 
 
 class Body(BaseModel):
@@ -37,6 +38,13 @@ class Confirm(Body):
 
     generation: Annotated[int, Field(ge=1)]
     code: Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class Report(Body):
+    """Report a version of a token that was refused."""
+
+    token_version: Annotated[int, Field(ge=1)]
+    token: Name = MAIN
 
 
 def parsed[T: Body](kind: type[T], body: dict[str, Any]) -> T:

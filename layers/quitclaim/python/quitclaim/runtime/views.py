@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from quitclaim.domain.connect import Blocker
+from quitclaim.domain.connect import Blocker, Owner
 from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
 from quitclaim.flows.tokens import AccessToken
 from quitclaim.ports import Client
@@ -50,10 +50,18 @@ def blocker(told: Blocker) -> dict[str, Any]:
     return {"level": told.level} | {name: value for name, value in optional.items() if value is not None}
 
 
+def owner(told: Owner | None) -> dict[str, Any]:
+    """The owner's fence; an owner nobody has heard of is not deleted."""
+    if told is None or told.deleted_at is None:
+        return {"deleted": False}
+    stopped = {} if told.stopped_at is None else {"stopped_at": told.stopped_at}
+    return {"deleted": True, "deleted_at": told.deleted_at, **stopped}
+
+
 def status(told: OwnerStatus) -> dict[str, Any]:
     """Everything of an owner."""
     return {
-        "owner": {"deleted": told.owner is not None and told.owner.deleted_at is not None},
+        "owner": owner(told.owner),
         "connections": [connection(view) for view in told.connections],
         "notices": [notice(each) for each in told.notices],
         "blockers": {client: [blocker(each) for each in found] for client, found in told.blockers.items()},
