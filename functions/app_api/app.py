@@ -50,7 +50,9 @@ def create_connection(tenant: str, owner: str) -> Response[str]:
     body = parsed(Connect, json_body(event()))
     ref = ConnectionRef.checked(tenant, owner, body.connection_id)
     return_to = checked_return_to(body.return_to, ORIGINS)
-    return started(StartRequest(ref, body.client or body.provider, return_to, idempotency_key=idempotency_key()))
+    return started(
+        StartRequest(ref, body.client or body.provider, return_to, body.provider, idempotency_key=idempotency_key())
+    )
 
 
 @app.post(f"{OWNER}/connections/<connection_id>/reconnect")
@@ -104,8 +106,6 @@ def acknowledge_removal(tenant: str, owner: str, connection_id: str) -> Response
     return answer({"acknowledged": count})
 
 
-@app.get(f"{OWNER}/status")
-def owner_status(tenant: str, owner: str) -> Response[str]:
 @app.post(f"{OWNER}/connections/<connection_id>/report")
 def report_token(tenant: str, owner: str, connection_id: str) -> Response[str]:
     """The app was refused with a token that it was handed out."""
@@ -124,6 +124,8 @@ def remove_owner(tenant: str, owner: str) -> Response[str]:
     return answer({"owner": views.owner(deleted)})
 
 
+@app.get(f"{OWNER}/status")
+def owner_status(tenant: str, owner: str) -> Response[str]:
     """What somebody may have to act on."""
     ref = OwnerRef.checked(tenant, owner)
     return answer(views.status(status(ref, reads=parts.reads, clients=parts.clients, clock=parts.clock)))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from quitclaim.domain.errors import QuitclaimError
+from quitclaim.domain.errors import MovedError, QuitclaimError, StoreError
 from tests.proof.judge import faults_at_rest, faults_of_state
 from tests.proof.recovery import to_rest
 from tests.proof.scripts import SITUATIONS, Handler, Scene, Situation
@@ -74,6 +74,15 @@ def _is_unexpected(process: Process) -> bool:
     return process.error is not None and not isinstance(process.error, QuitclaimError)
 
 
+def _refused_stops(names: Sequence[str], processes: Sequence[Process]) -> list[str]:
+    """No state and no neighbour refuses a stop (class S, D-10); what moved on is answered, not refused."""
+    return [
+        f"D-10: {name} was refused with {type(process.error).__name__}"
+        for name, process in zip(names, processes, strict=True)
+        if "disconnect" in name and isinstance(process.error, StoreError | MovedError)
+    ]
+
+
 def _unexpected(process: Process) -> str:
     return f"{process.name} ended with {type(process.error).__name__}: {process.error}"
 
@@ -117,7 +126,7 @@ def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = Non
 
     def judge(processes: list[Process], schedule: list[int]) -> None:
         how = f'"{bench.situation.name}" ' + " ".join(f'"{name}"' for name in names)
-        faults = bench.judged(processes)
+        faults = bench.judged(processes) + _refused_stops(names, processes)
         if faults:
             found.add(faults, f"{how} --schedule {','.join(map(str, schedule))}")
 

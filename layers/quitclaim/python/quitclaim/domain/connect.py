@@ -215,6 +215,8 @@ class Start:
     now: int
     idempotency: Idempotency | None = None
     superseded: Exchange | None = None
+    hold_is_free: bool = True
+    """False where the sweep has the superseded grant already."""
     superseded_connection: Connection | None = None
 
 

@@ -66,6 +66,8 @@ class Stop:
     by_exact_token: bool = False
     leaves_barrier: bool = False
     """Of a deleted owner: nobody begins behind it any more, and five hundred stops do not meet at it (DESIGN 6)."""
+    hold_is_free: bool = True
+    """False where the sweep has the held grant already: it is in good hands, and no reason to refuse a stop."""
     idempotency: Idempotency | None = None
 
 

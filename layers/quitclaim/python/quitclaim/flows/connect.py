@@ -16,6 +16,7 @@ from quitclaim.domain.connect import (
     PASSING_ERRORS,
     Authorization,
     Barrier,
+    Blocker,
     Connection,
     ConnectionState,
     Exchange,
@@ -47,6 +48,7 @@ from quitclaim.domain.errors import (
     GenerationMovedError,
     GrantNotInstalledError,
     IdempotencyMismatchError,
+    InvalidBodyError,
     IssuerMismatchError,
     MovedError,
     OwnerDeletedError,
@@ -124,6 +126,7 @@ class StartRequest:
     ref: ConnectionRef
     client: str
     return_to: str | None
+    provider: str | None = None
     again: bool = False
     idempotency_key: str | None = None
 
@@ -157,6 +160,8 @@ def start(request: StartRequest, world: Connecting) -> Started:
     """
     ref = request.ref
     client = world.clients.named(request.client)
+    if request.provider is not None and request.provider != client.provider:
+        raise InvalidBodyError("provider: this client is another provider's", field="provider")
     key = _idempotency_digest(request)
     for _ in range(TRIES):
         owner, before, barrier = world.reads.fence(ref, client.name)
@@ -186,6 +191,7 @@ def start(request: StartRequest, world: Connecting) -> Started:
             now=now,
             idempotency=record,
             superseded=held,
+            hold_is_free=held is None or world.reads.is_free(held),
             superseded_connection=world.reads.connection(held.ref) if held is not None and held.ref != ref else None,
         )
         try:
@@ -250,8 +256,9 @@ def _refuse_blocked(resolved: Resolved, now: int) -> None:
     raise ConnectBlockedError(blockers=[_told(blocker) for blocker in blockers])
 
 
-def _told(blocker: object) -> dict[str, object]:
-    return {name: value for name, value in vars(blocker).items() if value is not None and name != "id"}
+def _told(blocker: Blocker) -> dict[str, object]:
+    told = {"level": blocker.level, "connection_id": blocker.connection, "ends_at": blocker.ends_at}
+    return {name: value for name, value in told.items() if value is not None}
 
 
 # --- link ------------------------------------------------------------------------------------------------------------

@@ -130,8 +130,7 @@ def lapse_exchange(exchange: Exchange, world: Reconciling) -> None:
     if exchange.outcome is ExchangeOutcome.OPEN and exchange.ends + GUARD_MS <= now:
         world.connects.end(exchange, connection, now, "no_answer", unconfirmed=True, lapsed=True)
     elif exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) + GUARD_MS <= now:
-        held = world.reads.revocations([exchange.rid])[exchange.rid]
-        is_free = held is not None and held.state is RevocationState.PENDING and held.lease == exchange.id
+        is_free = world.reads.is_free(exchange)
         world.connects.release(exchange, connection, now, "not_confirmed", with_revocation=is_free, lapsed=True)
         world.kick.revoke_now([exchange.rid])
 

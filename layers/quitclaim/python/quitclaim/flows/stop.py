@@ -195,6 +195,7 @@ def _commit(
             held=held,
             event=Event(kind, ref, intent.in_barrier, now, {"reason": reason.value, "generation": after.generation}),
             now=now,
+            hold_is_free=held is None or world.reads.is_free(held),
             blocks_purge=not is_loss,
             leaves_barrier=by_deletion,
             by_exact_token=is_loss,

@@ -9,6 +9,7 @@ they are repeated with jitter, a bounded number of times.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
+from zlib import crc32
 
 from quitclaim.domain.errors import MovedError, StoreError
 from quitclaim.ports import (
@@ -115,10 +116,15 @@ class Commit:
                 raise self._moved(refusal) from refusal
             except (WriteBusyError, WriteAmbiguousError):
                 if attempt + 1 < TRIES:
-                    self._clock.pause(PAUSE_MS << attempt)
+                    self._clock.pause(self._pause_ms(attempt))
             else:
                 return
         raise StoreError
+
+    def _pause_ms(self, attempt: int) -> int:
+        """Longer each time, and between half and all of it by the operation's id, so that two do not meet again."""
+        full = PAUSE_MS << attempt
+        return full // 2 + crc32(f"{self.op}{attempt}".encode()) % (full // 2 + 1)
 
     def _moved(self, refusal: WriteRefusedError) -> MovedError:
         refused: Mapping[str, Any] = {

@@ -170,7 +170,7 @@ class ConnectStore:
         add_idempotency(commit, start.idempotency)
         if start.superseded is not None:
             held = start.superseded
-            add_release(commit, held, now, "superseded", start.after.client)
+            add_release(commit, held, now, "superseded", start.after.client, with_revocation=start.hold_is_free)
             commit.update(
                 "barrier",
                 Update(

@@ -14,7 +14,7 @@ from quitclaim.domain.connect import (
     Ticket,
 )
 from quitclaim.domain.ids import ConnectionRef, OwnerRef, digest
-from quitclaim.domain.revocations import Revocation
+from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import Item, Table
@@ -204,6 +204,11 @@ class Reads:
         """All exchanges of a connection that are on record."""
         found = (exchange_of(item) for item in self.of_owner(ref.of_owner, sort_prefix("exchange", ref.connection)))
         return [exchange for exchange in found if exchange is not None]
+
+    def is_free(self, held: Exchange) -> bool:
+        """Whether the held grant's queue item is still the hold's: not claimed by the sweep, settled or gone."""
+        item = self.revocations([held.rid])[held.rid]
+        return item is not None and item.state is RevocationState.PENDING and item.lease == held.id
 
     def held(self, resolved: Resolved) -> Exchange | None:
         """The held exchange in flight, which a newer start or a stop of its connection ends."""

@@ -59,7 +59,7 @@ class StopStore:
         commit.create("intent", intent_key(ref, stop.intent.generation), "intent", intent_item(stop.intent))
         owed = {stop.revocation.rid} if stop.revocation else set()
         if stop.held is not None:
-            add_release(commit, stop.held, stop.now, "stopped", client)
+            add_release(commit, stop.held, stop.now, "stopped", client, with_revocation=stop.hold_is_free)
             owed.add(stop.held.rid)
         include = {"owed": frozenset(owed)} if owed else {}
         if stop.blocks_purge:
