@@ -6,7 +6,7 @@ purposes it may use and no other.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -58,6 +58,9 @@ QUICK: Final = Config(connect_timeout=1, read_timeout=1, retries={"mode": "stand
 Attempts x (connect + read) <= 4 s (TRANSACTIONS 3.10): a write that is not answered by then is decided again, not
 waited for.
 """
+
+PATIENT: Final = Config(connect_timeout=1, read_timeout=28, retries={"total_max_attempts": 1})
+"""For a replay alone: as long as the function that sends it may run (24 s), and never twice."""
 
 PURPOSES: Final[Mapping[str, frozenset[str]]] = {
     "app_api": frozenset({"confirm", "index"}),
@@ -158,7 +161,12 @@ class Parts:
 
     def kick(self, function: str) -> SweepKick:
         """Asks the sweep to look now."""
-        return SweepKick(function, _lambda, self.telemetry)
+        return SweepKick(function, lambda: self.lambda_, self.telemetry)
+
+    @cached_property
+    def lambda_(self) -> "LambdaClient":
+        """For a kick: whoever sends one has a caller that waits."""
+        return boto3.client("lambda", config=QUICK)
 
     def _secrets_manager(self) -> "SecretsManagerClient":
         return boto3.client("secretsmanager", config=QUICK)
@@ -166,10 +174,6 @@ class Parts:
     def _refuse_unless_local(self, what: str) -> None:
         if not self.config.current().is_local:
             raise SettingsError([f"{what} is for the local stack: it is refused unless the public address is loopback"])
-
-
-def _lambda() -> "LambdaClient":
-    return boto3.client("lambda", config=Config(connect_timeout=1, read_timeout=28, retries={"total_max_attempts": 1}))
 
 
 def _parts(kind: type[Settings], function: str) -> Parts:
@@ -296,7 +300,9 @@ def reconcile() -> Reconcile:
         clients=parts.clients,
         clock=parts.clock,
         kick=kick,
-        replay=AccessTokenReplay(settings.access_token_function, _lambda, parts.telemetry),
+        replay=AccessTokenReplay(
+            settings.access_token_function, cache(lambda: boto3.client("lambda", config=PATIENT)), parts.telemetry
+        ),
         on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
     )
     return Reconcile(parts, reconciling)
