@@ -5,9 +5,10 @@ None and an empty set are absent attributes; an enum is its value; a tuple is a 
 not attributes of a value.
 """
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -16,38 +17,33 @@ from quitclaim.ports import Item, Key
 from quitclaim.store.keys import ref_of_key
 
 NOT_STORED = frozenset({"ref", "v"})
+PLAIN = frozenset({str, int, bool, bytes})
 
 
 def attributes(value: Any, *, without: frozenset[str] = frozenset()) -> Item:
     """The attributes that *value* is stored as."""
     found: Item = {}
-    for each in fields(value):
-        if each.name in NOT_STORED or each.name in without:
+    kind: Any = type(value)
+    for name in _stored_names(kind):
+        if name in without:
             continue
-        stored = _stored(getattr(value, each.name))
+        stored = _stored(getattr(value, name))
         if stored is not None:
-            found[each.name] = stored
+            found[name] = stored
     return found
-
-
-def changed(before: Any, after: Any) -> tuple[Item, tuple[str, ...]]:
-    """What an update sets and removes to turn *before* into *after*."""
-    old, new = attributes(before), attributes(after)
-    return {name: value for name, value in new.items() if old.get(name) != value}, tuple(
-        name for name in old if name not in new
-    )
 
 
 def value_of[T](kind: type[T], item: Item, **given: Any) -> T:
     """The *kind* that *item* stores; *given* are fields that come from the key."""
+    plan: Any = kind
     found: dict[str, Any] = dict(given)
-    hintable: Any = kind
-    hints: dict[str, Any] = _hints(hintable)
-    for name, hint in hints.items():
-        if name == "ref" and name not in found:
+    for name, restore in _restorers(plan):
+        if name in found:
+            continue
+        if name == "ref":
             found[name] = _ref(item)
-        elif name in item and name not in found:
-            found[name] = _restored(hint, item[name])
+        elif name in item:
+            found[name] = item[name] if restore is None else restore(item[name])
     return kind(**found)
 
 
@@ -56,46 +52,59 @@ def key_of(item: Item) -> Key:
     return Key(item["PK"], item["SK"])
 
 
+def back_reference(ref: ConnectionRef) -> Item:
+    """The connection, on an item that lies in a partition of its own."""
+    return {"t": ref.tenant, "o": ref.owner, "c": ref.connection}
+
+
 def _ref(item: Item) -> ConnectionRef:
     if "t" in item and "c" in item:
         return ConnectionRef(item["t"], item["o"], item["c"])
     return ref_of_key(key_of(item))
 
 
-def back_reference(ref: ConnectionRef) -> Item:
-    """The connection, on an item that lies in a partition of its own."""
-    return {"t": ref.tenant, "o": ref.owner, "c": ref.connection}
+@cache
+def _stored_names(kind: Any) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if each.name not in NOT_STORED)
 
 
 def _stored(value: Any) -> Any:
-    if value is None or (isinstance(value, frozenset | tuple) and not value):
+    kind = type(value)
+    if kind in PLAIN:
+        return value
+    if value is None or (kind in (frozenset, tuple) and not value):
         return None
     if isinstance(value, StrEnum):
         return value.value
-    if isinstance(value, frozenset):
-        return frozenset(str(member) for member in value)
-    if isinstance(value, tuple):
+    if kind is frozenset:
+        return frozenset(map(str, value))
+    if kind is tuple:
         return [_stored(member) for member in value]
     if is_dataclass(value):
         return attributes(value)
     return value
 
 
+type Restorer = Callable[[Any], Any] | None
+"""How a stored attribute becomes a field's value; None where it is that already."""
+
+
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return get_type_hints(kind)
+def _restorers(kind: Any) -> tuple[tuple[str, Restorer], ...]:
+    return tuple((name, _restorer(hint)) for name, hint in get_type_hints(kind).items())
 
 
-def _restored(hint: Any, stored: Any) -> Any:
+def _restorer(hint: Any) -> Restorer:
     origin = get_origin(hint)
     if origin in (Union, UnionType):
-        return _restored(next(arm for arm in get_args(hint) if arm is not type(None)), stored)
+        return _restorer(next(arm for arm in get_args(hint) if arm is not type(None)))
     if origin is tuple:
-        return tuple(_restored(get_args(hint)[0], member) for member in stored)
+        restore = _restorer(get_args(hint)[0])
+        return tuple if restore is None else lambda stored: tuple(map(restore, stored))
     if origin is frozenset:
-        return frozenset(stored)
+        return frozenset
     if isinstance(hint, type) and issubclass(hint, StrEnum):
-        return hint(stored)
+        return hint
     if isinstance(hint, type) and is_dataclass(hint):
-        return value_of(hint, stored)
-    return stored
+        return partial(value_of, hint)
+    return None
