@@ -214,7 +214,7 @@ class RevocationStore:
             "state": state.value,
             "settled_at": now,
             "settled_by": claimed.lease,
-            "op": claimed.lease,
+            "op": _settles(claimed),
             **finish_due(revocation.rid, now),
         }
         if state.is_notice:
@@ -227,9 +227,10 @@ class RevocationStore:
             increase={"v": 1},
         )
 
-    def defer(self, claimed: Claimed, *, attempts: int, next_at: int) -> Update:
+    def defer(self, claimed: Claimed, *, attempts: int, next_at: int, excused: bool = False) -> Update:
         """
-        Row 35: tried and not confirmed (one attempt more), given back unsent, or its key is away (no attempt more).
+        Row 35: tried and not confirmed (one attempt more), given back unsent, or its key is away (no attempt more, and
+        the claim is *excused*: it says nothing against the item).
         """
         revocation = claimed.revocation
         return Update(
@@ -237,17 +238,21 @@ class RevocationStore:
             settleable(claimed.lease),
             put={
                 "attempts": attempts,
+                **({"excused": revocation.excused + 1} if excused else {}),
                 "next": next_at,
-                "op": claimed.lease,
+                "op": _settles(claimed),
                 **revoke_due(revocation.rid, revocation.client, min(next_at, revocation.deadline or next_at)),
             },
             remove=("lease", "lease_until"),
             increase={"v": 1},
         )
 
-    def quarantine(self, claimed: Claimed, now: int, next_at: int) -> Update:
-        """Row 36: it does not open, or keeps killing its worker. The material stays until the deadline (D-5)."""
-        deferred = self.defer(claimed, attempts=claimed.revocation.attempts, next_at=next_at)
+    def quarantine(self, claimed: Claimed, now: int, next_at: int, *, excused: bool = False) -> Update:
+        """
+        Row 36: it does not open (*excused*, so that it is tried again), or keeps killing its worker. The material stays
+        until the deadline (D-5).
+        """
+        deferred = self.defer(claimed, attempts=claimed.revocation.attempts, next_at=next_at, excused=excused)
         put = {**deferred.put, "quarantined": now, **notice_attention(claimed.revocation, now)}
         return Update(deferred.key, deferred.when, put=put, remove=deferred.remove, increase=deferred.increase)
 
@@ -429,6 +434,11 @@ def add_receipt(commit: Commit, revocation: Revocation, now: int, outcome: str) 
         kind, revocation.ref.connection, revocation.generation, now, rid=revocation.rid, outcome=outcome
     )
     commit.create("receipt", receipt_key(revocation.ref.of_owner, now, revocation.rid), "receipt", item)
+
+
+def _settles(claimed: Claimed) -> str:
+    """The operation of a claim's settle. Not the claim's own: that stands on the item when a settle is refused."""
+    return f"{claimed.lease}.settles"
 
 
 def _is_mine(error: Exception, attribute: str, token: str) -> bool:
