@@ -132,6 +132,11 @@ def may_lease(grant: Grant, now: int) -> bool:
     return (grant.lease_until is None or grant.lease_until + GUARD_MS <= now) and len(grant.attempts) < ATTEMPTS
 
 
+def is_told_to_wait(grant: Grant, now: int) -> bool:
+    """Whether the provider wants no refresh of it yet (a Retry-After, RFC 9110 section 10.2.3)."""
+    return grant.retry_at is not None and grant.retry_at > now
+
+
 def call_limit_ms(now: int, lease_until: int, remaining_ms: int) -> int | None:
     """
     The refresh call's whole budget: inside the lease and the invocation, with time left to save. None: do not send.

@@ -211,7 +211,7 @@ def _idempotency_digest(request: StartRequest) -> str | None:
 
 
 def _first_answer(request: StartRequest, key: str, world: Connecting) -> Started | None:
-    found = world.reads.first_answer(request.ref.tenant, key)
+    found = world.reads.first_answer(request.ref.tenant, key, world.clock.now())
     if found is None:
         return None
     earlier, answer = found

@@ -266,12 +266,12 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> "Update | tuple[
         client.prepare()
     except SealBrokenError:
         swept.quarantined += 1
-        return world.store.quarantine(claim, now, ladder)
+        return world.store.quarantine(claim, now, ladder, excused=True)
     except (KeyUnavailableError, ProviderNotRegisteredError, ClientConfigError):
         # Ours to mend, not the token's fault: no attempt is counted, and only the deadline erases (D-5).
         swept.given_back += 1
         next_at = min(now + MINUTE, revocation.deadline or now)
-        return world.store.defer(claim, attempts=revocation.attempts, next_at=next_at)
+        return world.store.defer(claim, attempts=revocation.attempts, next_at=next_at, excused=True)
     if not client.facts.revocable or not all(client.facts.may_take(each.kind) for each in materials):
         return world.store.settle(claim, now, RevocationState.UNSUPPORTED)
     return client, materials
@@ -298,7 +298,7 @@ def _settlement_of(claim: Claimed, answer: RevokeAnswer | None, world: Revoking,
     revocation, now = claim.revocation, world.clock.now()
     if answer is None:
         swept.given_back += 1
-        return world.store.defer(claim, attempts=revocation.attempts, next_at=revocation.next or now)
+        return world.store.defer(claim, attempts=revocation.attempts, next_at=revocation.next or now, excused=True)
     match settlement(revocation, answer):
         case Settlement.CONFIRMED:
             swept.confirmed += 1

@@ -64,7 +64,7 @@ def disconnect(ref: ConnectionRef, generation: int, world: Stopping, idempotency
             raise OwnerDeletedError
         if connection is None:
             raise ConnectionNotFoundError(connection_id=ref.connection)
-        if key is not None and (earlier := world.reads.first_answer(ref.tenant, key)) is not None:
+        if key is not None and (earlier := world.reads.first_answer(ref.tenant, key, world.clock.now())) is not None:
             if earlier[0] != request:
                 raise IdempotencyMismatchError
             return connection

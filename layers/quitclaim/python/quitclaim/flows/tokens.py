@@ -48,6 +48,7 @@ from quitclaim.domain.tokens import (
     has_time_for_refresh,
     is_same_end,
     is_saved_recently,
+    is_told_to_wait,
     keep_alive_at,
     may_lease,
     needs_care,
@@ -108,9 +109,13 @@ def hand_out(ref: ConnectionRef, pair: str, min_ttl_ms: int, deadline: Deadline,
         grant = _live_grant(ref, pair, world)
         now = world.clock.now()
         need = freshness(grant, now, min_ttl_ms)
-        if need is Freshness.FRESH or (need is Freshness.SOFT and not may_lease(grant, now)):
+        may_refresh = may_lease(grant, now) and not is_told_to_wait(grant, now)
+        if need is Freshness.FRESH or (need is Freshness.SOFT and not may_refresh):
             return _opened(grant, now, world)
-        if may_lease(grant, now):
+        if is_told_to_wait(grant, now):
+            wait = (grant.retry_at or now) - now
+            raise ProviderBusyError(retry_after_ms=wait, connection_id=ref.connection)
+        if may_refresh:
             try:
                 return _refreshed(grant, min_ttl_ms, deadline, world)
             except MovedError:

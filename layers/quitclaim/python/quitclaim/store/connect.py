@@ -25,7 +25,14 @@ from quitclaim.domain.connect import (
 )
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.events import Event, EventKind
-from quitclaim.domain.limits import AUTHORIZATION_MS, GUARD_MS, LINK_VISITS, TTL_AFTER_MS, WRONG_CODES
+from quitclaim.domain.limits import (
+    AUTHORIZATION_MS,
+    GUARD_MS,
+    IDEMPOTENCY_TTL_MS,
+    LINK_VISITS,
+    TTL_AFTER_MS,
+    WRONG_CODES,
+)
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import (
@@ -102,9 +109,13 @@ def add_idempotency(commit: Commit, record: Idempotency | None) -> None:
         item: Item = {
             "request": record.request,
             "answer": dict(record.answer),
+            "expires": record.expires,
             "ttl": (record.expires + TTL_AFTER_MS) // 1000,
         }
-        commit.create("idempotency", idempotency_key(record.tenant, record.key_digest), "idempotency", item)
+        # Time to live is a broom: a record that counts no longer may still lie there.
+        over = record.expires - IDEMPOTENCY_TTL_MS
+        key = idempotency_key(record.tenant, record.key_digest)
+        commit.create("idempotency", key, "idempotency", item, (any_of(absent("PK"), at_most("expires", over)),))
 
 
 def add_event(commit: Commit, event: Event) -> None:

@@ -108,10 +108,10 @@ class Reads:
         item = self._table.get(authorization_key(state_digest))
         return value_of(Authorization, item) if item else None
 
-    def first_answer(self, tenant: str, key_digest: str) -> tuple[str, dict[str, str | int]] | None:
-        """Request digest and answer of an earlier call with this idempotency key."""
+    def first_answer(self, tenant: str, key_digest: str, now: int) -> tuple[str, dict[str, str | int]] | None:
+        """Request digest and answer of an earlier call with this idempotency key, as long as it counts."""
         item = self._table.get(idempotency_key(tenant, key_digest))
-        return (item["request"], item["answer"]) if item else None
+        return (item["request"], item["answer"]) if item and item["expires"] > now else None
 
     def revocations(self, rids: Iterable[str]) -> dict[str, Revocation | None]:
         """Revocations by id; None where one is missing."""
