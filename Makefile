@@ -52,8 +52,8 @@ down: ## stop the local stack
 
 # --- tests and checks ---------------------------------------------------------------------------------------------
 .PHONY: test check build
-test: setup ## every test: rules, store, flows, interop, workers killed on the way
-	@$(PY) -m pytest
+test: setup ## every test but the proof: rules, store, flows, interop, workers killed on the way
+	@$(PY) -m pytest --ignore tests/proof
 
 check: setup .venv-sam/ready ## format, lint, types, the catalogue, the template
 	@.venv/bin/ruff format --check .
@@ -78,3 +78,11 @@ LOCK := --quiet --python-version 3.13 --generate-hashes --no-emit-index-url --no
 
 clean: down ## remove everything that was made: environments, builds, local state
 	@rm -rf .venv .venv-ministack .venv-sam build var .aws-sam .mypy_cache .ruff_cache .pytest_cache
+
+# --- the proof ----------------------------------------------------------------------------------------------------
+.PHONY: proof proof-nightly
+proof: setup ## crash points, interleavings, faults, clocks, mutants and the model, in the CI setting; ends in one table
+	@$(PY) -m pytest tests/proof -n 2 --dist worksteal
+
+proof-nightly: setup ## the same to its full extent; hours
+	@QUITCLAIM_PROOF=nightly $(PY) -m pytest tests/proof -n 2 --dist worksteal --timeout 86400
