@@ -138,6 +138,7 @@ class Revocation:
     next: int | None = None
     attempts: int = 0
     claims: int = 0
+    excused: int = 0
     lease: str | None = None
     lease_until: int | None = None
     expected: frozenset[str] = frozenset()
@@ -213,8 +214,11 @@ def call_limit_ms(now: int, lease_until: int) -> int | None:
 
 
 def is_poison(revocation: Revocation) -> bool:
-    """It keeps killing its worker: more claims than counted attempts explain."""
-    return revocation.claims - revocation.attempts > POISON_CLAIMS
+    """
+    It keeps killing its worker: more claims than are explained by counted attempts, and by those that the worker gave
+    up itself (key away, no time, does not open), which are excused: an outage of a key makes no poison (D-5).
+    """
+    return revocation.claims - revocation.attempts - revocation.excused > POISON_CLAIMS
 
 
 def retry_at(now: int, attempts: int, deadline: int, retry_after_ms: int | None = None) -> int:
