@@ -90,32 +90,46 @@ def sweep(clients: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
     """
     Revoke everything that is due of *clients*, until nothing is or the time is up.
 
-    Pages are taken from the clients and shards in turn while there is room in flight, and settled 25 at a time while
-    other calls are still under way. Two runs at once are safe: they start at different shards, and a claim is theirs or
-    it is not.
+    Ids are taken from the clients and shards in turn until 25 are together, which then share their read, claim and
+    settle, while other calls are still under way. Two runs at once are safe: they start at different shards, and a
+    claim is theirs or it is not.
     """
     swept = Swept()
     shards = [(number + world.first_shard) % SHARDS for number in range(SHARDS)]
-    waiting: deque[tuple[str, int, Any]] = deque((client, shard, None) for shard in shards for client in clients)
+    sources: deque[Source] = deque((client, shard, None) for shard in shards for client in clients)
     open_calls: Counter[str] = Counter()
     while True:
-        for _ in range(len(waiting)):
-            if world.calls.in_flight + BATCH > IN_FLIGHT or deadline.remaining_ms() <= LAST_CLAIM_MS:
+        while world.calls.in_flight + BATCH <= IN_FLIGHT and deadline.remaining_ms() > LAST_CLAIM_MS:
+            rids = _next_batch(sources, open_calls, world)
+            if not rids:
                 break
-            client, shard, after = waiting.popleft()
-            if open_calls[client] + BATCH > PER_CLIENT:
-                waiting.append((client, shard, after))
-                continue
-            rids, after = world.store.due_page(client, shard, world.clock.now(), after)
-            open_calls[client] += _begin(rids, world, swept)
-            if after is not None:
-                waiting.append((client, shard, after))
-        if world.calls.in_flight == 0:
-            if not waiting or deadline.remaining_ms() <= LAST_CLAIM_MS:
-                return swept
-            continue
+            open_calls.update(_begin(rids, world, swept))
+        if world.calls.in_flight == 0 and (not sources or deadline.remaining_ms() <= LAST_CLAIM_MS):
+            return swept
         for claim in _settle_finished(world, swept):
             open_calls[claim.revocation.client] -= 1
+
+
+type Source = tuple[str, int, Any]
+"""A client, a shard of what is due of it, and where its query goes on."""
+
+
+def _next_batch(sources: deque[Source], open_calls: Counter[str], world: Revoking) -> list[str]:
+    """Up to 25 due ids; from a client no more than it may have in flight. A source that is empty is dropped."""
+    rids: list[str] = []
+    taken: Counter[str] = Counter()
+    for _ in range(len(sources)):
+        client, shard, after = sources.popleft()
+        room = min(BATCH - len(rids), PER_CLIENT - open_calls[client] - taken[client])
+        if room <= 0:
+            sources.append((client, shard, after))
+            continue
+        found, after = world.store.due_page(client, shard, world.clock.now(), room, after)
+        rids += found
+        taken[client] += len(found)
+        if after is not None:
+            sources.append((client, shard, after))
+    return rids
 
 
 def revoke(rids: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
@@ -135,12 +149,10 @@ def revoke(rids: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
     return swept
 
 
-def _begin(rids: Sequence[str], world: Revoking, swept: Swept) -> int:
-    """Claim what is due of *rids* and send it on its way; how many calls were started."""
-    if not rids:
-        return 0
+def _begin(rids: Sequence[str], world: Revoking, swept: Swept) -> list[str]:
+    """Claim what is due of *rids* and send it on its way; the client of each call that was started."""
     unsent: list[Update] = []
-    started = 0
+    started: list[str] = []
     for claim in _claim_due(world.store.read(rids), world, swept):
         prepared = _prepared(claim, world, swept)
         if isinstance(prepared, Update):
@@ -148,7 +160,7 @@ def _begin(rids: Sequence[str], world: Revoking, swept: Swept) -> int:
             continue
         client, materials = prepared
         world.calls.start(claim, partial(_asked, claim, client, materials, world.clock))
-        started += 1
+        started.append(claim.revocation.client)
     _settle(unsent, world, swept)
     return started
 

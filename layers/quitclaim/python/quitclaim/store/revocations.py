@@ -85,11 +85,11 @@ class RevocationStore:
         return new_commit(self._table, self._clock, self._ids)
 
     def due_page(
-        self, client: str, shard: int, now: int, after: Cursor | None = None
+        self, client: str, shard: int, now: int, limit: int, after: Cursor | None = None
     ) -> tuple[list[str], Cursor | None]:
-        """Ids of one page that the index shows as due, earliest first, and where to go on; a hint."""
+        """Up to *limit* ids that the index shows as due, earliest first, and where to go on; a hint."""
         page = self._table.query_index(
-            "due", due_partition("revoke", client, shard), upto=due_upto(now), limit=BATCH, after=after
+            "due", due_partition("revoke", client, shard), upto=due_upto(now), limit=limit, after=after
         )
         return [rid_of(item) for item in page.items], page.after
 
