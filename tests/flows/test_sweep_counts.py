@@ -44,7 +44,7 @@ def calls_of_a_sweep(world: World) -> Counter[str]:
 
 @pytest.mark.parametrize("due", [1, 25, 100, 200])
 def test_a_due_revocation_costs_a_share_of_four_calls(due):
-    """G3, G9: a read, a claim and a settle are shared by 25; shards are asked once, and once more where they hold more."""
+    """G3, G9: a read, a claim and a settle are shared by 25; shards are asked once, or once more."""
     world = a_world(stopped=due)
 
     counted = calls_of_a_sweep(world)

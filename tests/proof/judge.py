@@ -1,5 +1,6 @@
 """
-The judge: what must be true in every state, and what once everything has come to rest. It compares the table with the provider's own ledger.
+The judge: what must be true in every state, and what once everything has come to rest. It compares the table with the
+provider's own ledger.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,9 @@ def faults_of_state(world: World) -> list[str]:
             found.append(f"I-15: {grant['SK']} has a refresh on record and no due time")
     for item in tables["revocation"]:
         if (item["state"] in ("pending", "parked")) != ("material" in item):
-            found.append(f"I-7: {item['PK']} is {item['state']} and {'has' if 'material' in item else 'lacks'} material")
+            found.append(
+                f"I-7: {item['PK']} is {item['state']} and {'has' if 'material' in item else 'lacks'} material"
+            )
         if ("lease" in item) != ("lease_until" in item):
             found.append(f"I-7: {item['PK']} has half a lease")
         is_waiting = item["state"] == "pending" or (item["state"] != "parked" and "finished" not in item)
@@ -173,11 +176,17 @@ def _has_live_in_reach(item: Item, tables: Tables) -> bool:
 
 def _known_elsewhere(item: Item, tables: Tables, world: World) -> set[str]:
     stored = {name for grant in tables["grant"] for name in tokens_in(grant["use"])}
-    return stored | {name for each in _parked_material(tables) for name in tokens_in(each["sealed"])} | _noticed(world, tables)
+    return (
+        stored
+        | {name for each in _parked_material(tables) for name in tokens_in(each["sealed"])}
+        | _noticed(world, tables)
+    )
 
 
 def _parked_material(tables: Tables) -> list[Item]:
-    return [each for item in tables["revocation"] if item["state"] in ("parked", "pending") for each in item["material"]]
+    return [
+        each for item in tables["revocation"] if item["state"] in ("parked", "pending") for each in item["material"]
+    ]
 
 
 def _noticed(world: World, tables: Tables) -> set[str]:

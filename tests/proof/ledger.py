@@ -1,8 +1,10 @@
 """
-The provider's own ledger: which tokens were issued, rotated, spent and revoked. It is the oracle of every run: our table alone proves nothing.
+The provider's own ledger: which tokens were issued, rotated, spent and revoked. It is the oracle of every run: our
+table alone proves nothing.
 
-The simulated provider plays one of four kinds of refresh (static, rotating, reuse, grace) and one of four reaches of revocation, and answers as a
-conforming server would: an unknown or dead token is revoked with success, a code used twice ends what it issued (RFC 6749 section 4.1.2).
+The simulated provider plays one of four kinds of refresh (static, rotating, reuse, grace) and one of four reaches of
+revocation, and answers as a conforming server would: an unknown or dead token is revoked with success, a code used
+twice ends what it issued (RFC 6749 section 4.1.2).
 """
 
 from collections.abc import Callable

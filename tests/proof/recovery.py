@@ -1,7 +1,9 @@
 """
-From any state to rest: nobody asks for anything any more, the provider is healthy, every worker that was on its way is dead, and the schedules run.
+From any state to rest: nobody asks for anything any more, the provider is healthy, every worker that was on its way is
+dead, and the schedules run.
 
-Time jumps to whatever is due next. Everything must come to its end within 25 simulated hours and a bounded number of runs (P-11).
+Time jumps to whatever is due next. Everything must come to its end within 25 simulated hours and a bounded number of
+runs (P-11).
 """
 
 from typing import Final

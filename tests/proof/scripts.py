@@ -1,7 +1,9 @@
 """
-The situations and the handlers from which every search is made. A flow or handler is added by one registration here, and all techniques take it up.
+The situations and the handlers from which every search is made. A flow or handler is added by one registration here,
+and all techniques take it up.
 
-A situation brings a world to a state and says which handlers can meet there. A handler is one request, one run of a schedule, or time passing.
+A situation brings a world to a state and says which handlers can meet there. A handler is one request, one run of a
+schedule, or time passing.
 """
 
 from collections.abc import Callable, Mapping
@@ -57,7 +59,8 @@ class Scene:
     codes: dict[str, Secret] = field(default_factory=dict)
 
 
-# --- what the user and the app do --------------------------------------------------------------------------------------
+# --- what the user and the app do
+# --------------------------------------------------------------------------------------
 
 
 def begin(world: World, ref: ConnectionRef = REF, account: str = "alice", *, again: bool = False) -> Callback:
@@ -220,7 +223,11 @@ def situation(
 
 
 REFRESHES: Final = tuple(Kind(refreshing) for refreshing in Refreshing)
-TOKEN_REACH: Final = (Kind(Refreshing.STATIC, Reach.TOKEN), Kind(Refreshing.GRACE, Reach.TOKEN), Kind(Refreshing.ROTATING, Reach.TOKEN))
+TOKEN_REACH: Final = (
+    Kind(Refreshing.STATIC, Reach.TOKEN),
+    Kind(Refreshing.GRACE, Reach.TOKEN),
+    Kind(Refreshing.ROTATING, Reach.TOKEN),
+)
 WIDE: Final = (Kind(Refreshing.STATIC, Reach.AUTHORIZATION), Kind(Refreshing.STATIC, Reach.ACCOUNT))
 
 

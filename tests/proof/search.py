@@ -1,8 +1,9 @@
 """
 Crash points and interleavings of the registered situations, and how one of them is told and repeated.
 
-    python -m tests.proof.search "SITUATION" "HANDLER" ["HANDLER" ...] --schedule 0,1,1,0     one interleaving, told call by call
-    python -m tests.proof.search "SITUATION" "HANDLER" --crash 3 --after                      one crash point
+    python -m tests.proof.search "SITUATION" "HANDLER" ["HANDLER" ...] --schedule 0,1,1,0     one interleaving, told
+    call by call python -m tests.proof.search "SITUATION" "HANDLER" --crash 3 --after                      one crash
+    point
 """
 
 import argparse
@@ -134,7 +135,8 @@ def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = Non
     return found
 
 
-# --- telling one case --------------------------------------------------------------------------------------------------
+# --- telling one case
+# --------------------------------------------------------------------------------------------------
 
 
 def situation_named(name: str) -> Situation:
@@ -155,7 +157,9 @@ def tell(name: str, handlers: Sequence[str], schedule: Sequence[int] | None, cra
         process.advance()
     if crash is not None:
         process = processes[0]
-        print(f"  {handlers[0]:<24} {process.pending.what if process.pending else '-'}   <- crash{' after it' if after else ''}")
+        print(
+            f"  {handlers[0]:<24} {process.pending.what if process.pending else '-'}   <- crash{' after it' if after else ''}"
+        )
         if after and not process.is_done:
             process.dies_after_call = True
             process.advance()

@@ -1,8 +1,9 @@
 """
 Real flows, stepped one port call at a time.
 
-A process is a flow in a greenlet. Before each call of a port it stops and says what it is about to do; the scheduler lets it do exactly that call, and
-everything up to the next one. A crash is a process that is never let on: before its call, or with the call's effect but without its answer.
+A process is a flow in a greenlet. Before each call of a port it stops and says what it is about to do; the scheduler
+lets it do exactly that call, and everything up to the next one. A crash is a process that is never let on: before its
+call, or with the call's effect but without its answer.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,10 @@ class Call:
 
 
 class Crashed(BaseException):
-    """Thrown into a process that is crashed. No flow may catch it; `finally` blocks run as they would not in a real crash, so flows write in none."""
+    """
+    Thrown into a process that is crashed. No flow may catch it; `finally` blocks run as they would not in a real crash,
+    so flows write in none.
+    """
 
 
 @dataclass
@@ -123,8 +127,8 @@ def explore(
     """
     Run every interleaving of the processes that *restart* makes afresh from the same state, and *judge* each end.
 
-    With *reduce*, schedules that differ only in the order of independent calls are run once (sleep sets). Answers how many were run, and whether
-    that was all of them.
+    With *reduce*, schedules that differ only in the order of independent calls are run once (sleep sets). Answers how
+    many were run, and whether that was all of them.
     """
     path: list[Node] = []
     runs = 0

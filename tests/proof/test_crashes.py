@@ -16,7 +16,10 @@ DOUBLE_PER_SITUATION = 700 if NIGHTLY else 60
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 def test_no_crash_loses_or_leaks_a_grant(situation: Situation) -> None:
-    """Whatever call a worker dies before or after, the grant is live, queued, revoked or in a notice, and all comes to rest."""
+    """
+    Whatever call a worker dies before or after, the grant is live, queued, revoked or in a notice, and all comes to
+    rest.
+    """
     bench = Bench.of(situation)
     violations: list[str] = []
     cases = 0
@@ -54,7 +57,9 @@ def test_no_second_crash_during_recovery_does_either(situation: Situation) -> No
         process.crash()
         faults = faults_of_state(bench.world) or to_rest(bench.world) + faults_at_rest(bench.world)
         if faults:
-            violations.append(f"{name} --crash {call} after={after}, then {cleaner} at {process.calls}: {sorted(set(faults))}")
+            violations.append(
+                f"{name} --crash {call} after={after}, then {cleaner} at {process.calls}: {sorted(set(faults))}"
+            )
 
     note("T-1 double crashes", DOUBLE_PER_SITUATION, len(violations))
     assert not violations, "\n".join(violations[:10])

@@ -1,4 +1,7 @@
-"""T-2: all interleavings of every pair of handlers that can meet, at the granularity of a port call; chosen triples in which time passes."""
+"""
+T-2: all interleavings of every pair of handlers that can meet, at the granularity of a port call; chosen triples in
+which time passes.
+"""
 
 from itertools import combinations
 

@@ -1,8 +1,9 @@
 """
-One simulated world: the table, the provider's ledger, time, and what happened. Every run is a function of what it is made from.
+One simulated world: the table, the provider's ledger, time, and what happened. Every run is a function of what it is
+made from.
 
-Processes see it through ports of their own, which stop before each call (`stepping`). Sealed bytes are readable here, so that the judge can tell which
-token lies where; the real sealing has tests of its own.
+Processes see it through ports of their own, which stop before each call (`stepping`). Sealed bytes are readable here,
+so that the judge can tell which token lies where; the real sealing has tests of its own.
 """
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -104,7 +105,9 @@ class World:
     def digest(self) -> str:
         """Of everything that a later step can depend on."""
         tokens = sorted((token.name, token.alive) for token in self.ledger.tokens.values())
-        return f"{self.table.digest()}|{self.now}|{tokens}|{sorted(self.seen.sealed_in.items(), key=str)}|{self.keys_out}"
+        return (
+            f"{self.table.digest()}|{self.now}|{tokens}|{sorted(self.seen.sealed_in.items(), key=str)}|{self.keys_out}"
+        )
 
     # --- running ---
 
@@ -250,9 +253,13 @@ class OpenVault:
 
     def seal_for_use(self, ref: ConnectionRef, generation: int, token_version: int, pair: TokenPair) -> bytes:
         refresh = pair.refresh_token.reveal() if pair.refresh_token else ""
-        return self._seal("use", _of(ref), generation, token_version, pair.name, f"{pair.access_token.reveal()},{refresh}")
+        return self._seal(
+            "use", _of(ref), generation, token_version, pair.name, f"{pair.access_token.reveal()},{refresh}"
+        )
 
-    def open_for_use(self, ref: ConnectionRef, generation: int, token_version: int, pair: str, sealed: bytes) -> TokenPair:
+    def open_for_use(
+        self, ref: ConnectionRef, generation: int, token_version: int, pair: str, sealed: bytes
+    ) -> TokenPair:
         access, refresh = self._open("use", _of(ref), generation, token_version, pair, sealed).split(",")
         return TokenPair(pair, Secret(access), Secret(refresh) if refresh else None, "Bearer")
 
@@ -421,7 +428,9 @@ class SimulatedClient:
         return self._world.now + self._process.skew_ms
 
     def _revoke(self, token: str) -> None:
-        live = {name for item in self._world.table.items() if item.get("ty") == "grant" for name in tokens_in(item["use"])}
+        live = {
+            name for item in self._world.table.items() if item.get("ty") == "grant" for name in tokens_in(item["use"])
+        }
         hit = set(self._world.ledger.revoke(token))
         if hit & live:
             self._world.violation(f"A-1: revoking {token} killed the live grant's {sorted(hit & live)}")
@@ -447,7 +456,9 @@ class SimulatedClient:
                 issued = act()
         if issued is None:
             return TokenAnswer(Outcome.REJECTED, "refused", error_code="invalid_grant")
-        return TokenAnswer(Outcome.GRANTED, grant=TokenGrant(Secret(f"at-{issued.name}"), Secret(issued.name), expires_in_s=3600))
+        return TokenAnswer(
+            Outcome.GRANTED, grant=TokenGrant(Secret(f"at-{issued.name}"), Secret(issued.name), expires_in_s=3600)
+        )
 
     def _do[T](self, what: str, act: Callable[[], T], *, changes: bool = True) -> T:
         """The provider acts; its answer arrives in a step of its own, so that it can be late."""
@@ -553,9 +564,7 @@ class Ports:
 
     @property
     def handing_out(self) -> HandingOut:
-        return HandingOut(
-            self.reads, self.tokens, self.stops, self.clients, self.vault, self.clock, self.ids, self
-        )
+        return HandingOut(self.reads, self.tokens, self.stops, self.clients, self.vault, self.clock, self.ids, self)
 
     @property
     def stopping(self) -> Stopping:
