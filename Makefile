@@ -61,6 +61,7 @@ check: setup .venv-sam/ready ## format, lint, types, the catalogue, the template
 	@.venv/bin/mypy
 	@for f in functions/*/app.py; do .venv/bin/mypy $$f || exit 1; done
 	@$(PY) -m quitclaim.providers.compile --check layers/quitclaim/python/quitclaim/providers/catalogue layers/quitclaim/python/quitclaim/providers/catalogue/compiled
+	@$(PY) -m tests.rulebook --check
 	@.venv/bin/cfn-lint
 	@.venv-sam/bin/sam validate --lint
 
@@ -86,3 +87,7 @@ proof: setup ## crash points, interleavings, faults, clocks, mutants and the mod
 
 proof-nightly: setup ## the same to its full extent; hours
 	@QUITCLAIM_PROOF=nightly $(PY) -m pytest tests/proof -n 2 --dist worksteal --timeout 86400
+
+.PHONY: rules
+rules: setup ## which test asserts which numbered rule: build/rules.json, and what is uncovered
+	@$(PY) -m tests.rulebook

@@ -1,0 +1,1 @@
+"""Which test asserts which numbered rule (docs/rules.md, docs/field-cases.md)."""

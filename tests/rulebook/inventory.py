@@ -1,0 +1,41 @@
+"""
+Every numbered rule there is, and which of them a finished capability owns.
+
+F exchanges, stops, refresh and revocation · M connecting and webhooks · C reconciliation and dependents · U what
+unifies them · I invariants · D faults that this design must not have · S attacks · RB field cases · G performance
+goals.
+"""
+
+from typing import Final
+
+FIELD_CASES: Final = tuple(
+    """
+    01 02 03 04 06 07 08 09 11 12 14 16 17 19 20 21 22 23 24 25 27 28b 28c 29 30 31 32 33 34 35 37 39 40 41 42 43 45 46
+    47 49 50 51 52 54 55 56 58 59 61 62 63 64 65 66 68 71 72
+    """.split()  # noqa: SIM905 - a list literal of them would fill a page
+)
+"""As docs/field-cases.md lists them; the numbers have gaps."""
+
+ALL: Final = frozenset(
+    [f"F-{number}" for number in range(1, 70)]
+    + [f"M-{number}" for number in range(1, 86)]
+    + [f"C-{number}" for number in range(1, 43)]
+    + [f"U-{number}" for number in range(1, 25)]
+    + [f"I-{number}" for number in range(1, 19)]
+    + [f"D-{number}" for number in range(1, 39)]
+    + [f"S-{number}" for number in range(1, 33)]
+    + [f"G{number}" for number in range(1, 14)]
+    + [f"RB-{number}" for number in FIELD_CASES]
+)
+
+OWNED: Final[frozenset[str]] = frozenset()
+"""Rules of finished capabilities: each must be asserted by a test. Filled as capabilities are finished."""
+
+
+def faults_of(found: dict[str, list[str]]) -> list[str]:
+    """What is wrong with the markers: one that names no rule, or an owned rule that no test asserts."""
+    unknown = [f"{rule}: no such rule, named by {tests[0]}" for rule, tests in sorted(found.items()) if rule not in ALL]
+    missing = [
+        f"{rule}: owned by a finished capability, and no test asserts it" for rule in sorted(OWNED - found.keys())
+    ]
+    return unknown + missing
