@@ -1,8 +1,8 @@
 """
-An authorization server behind `httpx.MockTransport`, with a ledger of every token it ever issued: the oracle of the flow
-tests.
+An authorization server behind `httpx.MockTransport`, with a ledger of every token it ever issued: the oracle of the
+flow tests.
 
-It does what the catalogue entry of a test says of rotation, old tokens and reach, and goes wrong when a test asks for it.
+It does what the catalogue entry of a test says of rotation, old tokens and reach, and goes wrong when a test asks it to.
 """
 
 import base64

@@ -187,8 +187,11 @@ class FaultyTable(MeteredTable):
         self._met(lambda: super(FaultyTable, self).transact(writes))
 
     def batch_update(self, updates: Sequence[Update]) -> list[Exception | None]:
-        answer = self._met(lambda: super(FaultyTable, self).batch_update(updates))
-        return [answer] * len(updates) if isinstance(answer, Exception) else answer
+        try:
+            answer: list[Exception | None] = self._met(lambda: super(FaultyTable, self).batch_update(updates))
+        except (WriteBusyError, WriteAmbiguousError) as error:
+            return [error] * len(updates)
+        return answer
 
     def _met(self, apply: Callable[[], Any]) -> Any:
         self.seen += 1

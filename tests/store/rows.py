@@ -1,6 +1,6 @@
 """
-Every row of the table of writes as an example: what it begins with, the write itself, how many actions it has, and every
-clause that may refuse it, each with a touch of the table that breaks this clause alone.
+Every row of the table of writes as an example: what it begins with, the write itself, how many actions it has, and
+every clause that may refuse it, each with a touch of the table that breaks this clause alone.
 """
 
 from collections.abc import Callable

@@ -53,11 +53,11 @@ ACCOUNT = "account-digest"
 class Stage:
     """The stores on one table, and a world that stands still."""
 
-    def __init__(self, stand_in: StandIn, table: Table) -> None:
+    def __init__(self, stand_in: StandIn, table: Table, seed: str = "op") -> None:
         self.stand_in = stand_in
         self.table = FaultyTable(table)
         self.clock = MovableClock()
-        self.ids = SeededIds("op")
+        self.ids = SeededIds(seed)
         self.numbers = itertools.count(1)
         self.reads = Reads(self.table)
         self.connects = ConnectStore(self.table, self.clock, self.ids)
@@ -102,9 +102,15 @@ class Stage:
         page = self.table.query_index("roster", f"{REF.tenant}#acme", limit=100)
         return [str(item["r2"]).split("#")[0] for item in page.items]
 
-    def events(self) -> list[Item]:
-        """What the app will be told, in order."""
-        return self.reads.of_owner(OWNER, "E#")
+    def told(self) -> list[str]:
+        """Kinds of the events that the app is told of; in order of their names, for time stands still."""
+        return sorted(event["kind"] for event in self.reads.of_owner(OWNER, "E#"))
+
+    def event(self, kind: str) -> Item:
+        """The one event of a kind: its body."""
+        (found,) = (event for event in self.reads.of_owner(OWNER, "E#") if event["kind"] == kind)
+        body: Item = found["body"]
+        return body
 
     def receipts(self) -> list[Item]:
         return self.reads.receipts(OWNER)

@@ -21,8 +21,8 @@ def test_a_write_is_done_once_whatever_became_of_its_first_try(
     stage: Stage, row: Row, subtests: pytest.Subtests
 ) -> None:
     """
-    A row is one commit of a known number of actions, ten at most. Applied, lost or busy at first, it succeeds and leaves
-    the table as if it had been sent once.
+    A row is one commit of a known number of actions, ten at most. Applied, lost or busy at first, it succeeds and
+    leaves the table as if it had been sent once.
     """
     act = row.arrange(stage)
     arranged, made = stage.stand_in.everything(), stage.ids.made
