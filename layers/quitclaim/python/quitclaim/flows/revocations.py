@@ -360,13 +360,12 @@ def acknowledge(ref: ConnectionRef, *, reads: "Reads", store: "RevocationStore",
     revocation cannot be acknowledged (F-33); an exchange whose window is not over yet answers
     `TooEarlyToAcknowledgeError`. One transaction a notice; a crash in between is repeated by the same call.
     """
-    if reads.connection(ref) is None:
+    connection = reads.connection(ref)
+    if connection is None:
         raise ConnectionNotFoundError(connection_id=ref.connection)
-    intents = reads.intents(ref)
-    exchanges = reads.exchanges(ref)
-    rids = {rid for intent in intents for rid in intent.rids}
-    rids |= {exchange.rid for exchange in exchanges if exchange.outcome is ExchangeOutcome.CLEANUP}
-    revocations = [item for item in reads.revocations(rids).values() if item is not None]
+    intents, exchanges = reads.intents(ref), reads.exchanges(ref)
+    queued = reads.queued_for(connection, intents, exchanges)
+    revocations = [item for item in queued.values() if item is not None]
     now = clock.now()
     done = any(item.acknowledged for item in revocations) or any(exchange.acknowledged for exchange in exchanges)
     count = 0

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quitclaim.domain.connect import Blocker, Connection, Exchange, ExchangeOutcome, Owner, is_awaiting_confirmation
+from quitclaim.domain.connect import Blocker, Connection, Owner, is_awaiting_confirmation
 from quitclaim.domain.errors import ConnectionNotFoundError, OwnerDeletedError
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.stop import Level, StopIntent, level_of_exchange, level_of_revocation
@@ -99,10 +99,7 @@ def status(owner: OwnerRef, *, reads: "Reads", clients: Clients, clock: Clock) -
 
 def _notice(connection: Connection, reads: "Reads", clients: Clients) -> Notice:
     intents, exchanges = reads.intents(connection.ref), reads.exchanges(connection.ref)
-    rids = {rid for intent in intents for rid in intent.rids} | {
-        exchange.rid for exchange in exchanges if _has_queued(exchange)
-    }
-    revocations = reads.revocations(rids)
+    revocations = reads.queued_for(connection, intents, exchanges)
     levels = [
         (level_of_revocation(item), item.deadline if item else None, item.state if item else "missing")
         for item in revocations.values()
@@ -119,10 +116,6 @@ def _notice(connection: Connection, reads: "Reads", clients: Clients) -> Notice:
         manual_page=clients.manual_page(connection.provider) if level is Level.PERMISSION_REMOVAL_REQUIRED else None,
         reason=str(reason) if reason is not None else None,
     )
-
-
-def _has_queued(exchange: Exchange) -> bool:
-    return exchange.outcome is ExchangeOutcome.CLEANUP
 
 
 def _is_purging(intents: list[StopIntent]) -> bool:

@@ -210,6 +210,23 @@ class Reads:
         item = self.revocations([held.rid])[held.rid]
         return item is not None and item.state is RevocationState.PENDING and item.lease == held.id
 
+    def queued_for(
+        self, connection: Connection, intents: Sequence[StopIntent], exchanges: Sequence[Exchange]
+    ) -> dict[str, Revocation | None]:
+        """
+        Every revocation of the connection: of its stops, of its exchanges, and what the barrier lists beside them.
+
+        A late or orphan grant may be in the barrier alone.
+        """
+        ref = connection.ref
+        rids = {rid for intent in intents for rid in intent.rids}
+        rids |= {exchange.rid for exchange in exchanges if exchange.outcome is ExchangeOutcome.CLEANUP}
+        barrier = barrier_of(self._table.get(barrier_key(ref.of_owner, connection.client))) or Barrier()
+        listed = barrier.owed | {name[2:] for name in barrier.acks if name.startswith("r:")}
+        beside = self.revocations(listed - rids) if listed - rids else {}
+        own = {rid: item for rid, item in beside.items() if item is None or item.ref == ref}
+        return (self.revocations(rids) if rids else {}) | own
+
     def held(self, resolved: Resolved) -> Exchange | None:
         """The held exchange in flight, which a newer start or a stop of its connection ends."""
         exchange = resolved.in_flight
@@ -239,6 +256,12 @@ class Reads:
     def as_exchange(self, item: Item) -> Exchange:
         """The exchange that an item stores."""
         return value_of(Exchange, item, id=item["SK"].split("#")[2])
+
+    def as_listed(self, item: Item) -> Revocation | Exchange:
+        """The revocation or exchange that an item stores."""
+        return (
+            self.as_exchange(item) if key_of(item).sk.startswith(sort_prefix("exchange")) else self.as_revocation(item)
+        )
 
     def as_grant(self, item: Item) -> Grant:
         """The pair of a grant that an item stores."""
