@@ -7,18 +7,37 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
+from quitclaim.domain.attention import Subject
 from quitclaim.domain.ids import ConnectionRef, OwnerRef, checked_id
 from quitclaim.domain.return_to import checked_return_to
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect import Started, StartRequest, confirm, start
 from quitclaim.flows.deletion import delete_owner
+from quitclaim.flows.operator import Asked, acknowledge_for_deleted, attention, retry
 from quitclaim.flows.revocations import acknowledge
 from quitclaim.flows.status import ConnectionView, all_views, status, view
 from quitclaim.flows.stop import disconnect
 from quitclaim.flows.tokens import report
 from quitclaim.runtime import views, wiring
-from quitclaim.runtime.bodies import Confirm, Connect, Reconnect, Report, parsed
-from quitclaim.runtime.http import answer, generation_of, handler_of, header, json_body, new_resolver
+from quitclaim.runtime.bodies import (
+    Confirm,
+    Connect,
+    OperatorAcknowledge,
+    OperatorRetry,
+    Reconnect,
+    Report,
+    parsed,
+)
+from quitclaim.runtime.http import (
+    answer,
+    caller_of,
+    generation_of,
+    handler_of,
+    header,
+    json_body,
+    new_resolver,
+    number_of,
+)
 from quitclaim.runtime.settings import origins
 
 wired = wiring.app_api()
@@ -135,6 +154,35 @@ def owner_status(tenant: str, owner: str) -> Response[str]:
 def owner_receipts(tenant: str, owner: str) -> Response[str]:
     """What became of the owner's grants."""
     return answer({"receipts": parts.reads.receipts(OwnerRef.checked(tenant, owner))})
+
+
+# --- operators: over all tenants, by a policy of their own ------------------------------------------------------------
+
+
+@app.get("/v1/attention")
+def list_attention() -> Response[str]:
+    """What a person has to look at, the oldest first."""
+    limit = number_of(event(), "limit", least=1, most=500, otherwise=100)
+    found, more = attention(limit, wired.operating)
+    return answer({"items": [views.attention(each) for each in found], "more": more})
+
+
+@app.post("/v1/attention/<subject>/retry")
+def retry_revocation(subject: str) -> Response[str]:
+    """Try a revocation again now."""
+    body = parsed(OperatorRetry, json_body(event()))
+    retry(Subject.read(subject), Asked(caller_of(event()), body.reason or ""), wired.operating)
+    parts.telemetry.count("RevocationsRetriedByHand")
+    return answer({"id": subject, "due": True})
+
+
+@app.post("/v1/attention/<subject>/acknowledge")
+def acknowledge_notice(subject: str) -> Response[str]:
+    """Close a notice of an owner that was deleted."""
+    body = parsed(OperatorAcknowledge, json_body(event()))
+    acknowledge_for_deleted(Subject.read(subject), Asked(caller_of(event()), body.reason), wired.operating)
+    parts.telemetry.count("NoticesClosedByOperators")
+    return answer({"id": subject, "acknowledged": True})
 
 
 @app.get("/v1/providers")

@@ -167,13 +167,21 @@ def test_who_has_no_purpose_has_no_ring() -> None:
     assert not [line for line in allowed if "K#" in line or "kms:" in line or "secret" in line]
 
 
+def test_the_audit_trail_is_only_added_to() -> None:
+    """Only the function that operators call writes it, and nobody may read, change or remove an entry by a role."""
+    for function in functions():
+        for statement in statements(role_of(function)):
+            if any(key.startswith(("U#", "*")) for key in leading_keys(statement)):
+                assert (function, listed(statement["Action"])) == ("app_api", ["dynamodb:PutItem"])
+
+
 def test_indexes_are_queried_only_by_who_sweeps() -> None:
-    """An index is reached by Query alone, and only by the functions that look for what is due."""
+    """An index is reached by Query alone, and only by the functions that look for what is due, or show who waits."""
     for function in functions():
         for statement in statements(role_of(function)):
             indexes = [r for r in map(short, listed(statement["Resource"])) if "/index/" in r]
             if indexes:
-                assert function in ("revoke_sweep", "reconcile")
+                assert function in ("revoke_sweep", "reconcile") or indexes == ["${Table.Arn}/index/attention"]
                 assert listed(statement["Action"]) == ["dynamodb:Query"]
 
 

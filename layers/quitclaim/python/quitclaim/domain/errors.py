@@ -66,6 +66,13 @@ class InvalidBodyError(InvalidRequestError):
     sentence = "The body is not the JSON object that this route takes."
 
 
+class InvalidParameterError(InvalidRequestError):
+    """A parameter of the query is out of bounds."""
+
+    code = "INVALID_PARAMETER"
+    sentence = "A parameter of the query is not what this route takes."
+
+
 class ContentTypeError(InvalidRequestError):
     """The body is not declared as JSON."""
 
@@ -279,6 +286,35 @@ class NothingToAcknowledgeError(RefusedError):
 
     code = "NOTHING_TO_ACKNOWLEDGE"
     sentence = "There is no notice to acknowledge."
+
+
+class NoticeNotFoundError(NotFoundError):
+    """No revocation or exchange of that id."""
+
+    code = "NOTICE_NOT_FOUND"
+    sentence = "There is no revocation or exchange of this id."
+
+
+class OwnerMustAcknowledgeError(RefusedError):
+    """An operator may close the notices of deleted owners only."""
+
+    code = "OWNER_MUST_ACKNOWLEDGE"
+    sentence = "The owner is not deleted: only the owner can say that the access is gone."
+
+
+class RetryRefusedError(RefusedError):
+    """The revocation is settled, or parked beside a grant that is in use."""
+
+    code = "RETRY_NOT_POSSIBLE"
+    sentence = "Only a pending revocation can be tried again."
+
+
+class RevocationInProgressError(RefusedError):
+    """A call of the revocation may still act."""
+
+    code = "REVOCATION_IN_PROGRESS"
+    sentence = "The revocation is being sent: try again once its claim is over."
+    retryable = True
 
 
 class TooEarlyToAcknowledgeError(RefusedError):

@@ -47,6 +47,21 @@ class Report(Body):
     token: Name = MAIN
 
 
+Reason = Annotated[str, Field(min_length=3, max_length=500)]
+
+
+class OperatorRetry(Body):
+    """Try a revocation again."""
+
+    reason: Reason | None = None
+
+
+class OperatorAcknowledge(Body):
+    """Close a notice of a deleted owner."""
+
+    reason: Reason
+
+
 def parsed[T: Body](kind: type[T], body: dict[str, Any]) -> T:
     """The body as *kind*. Raises `InvalidBodyError` naming the first field at fault, never its value."""
     try:

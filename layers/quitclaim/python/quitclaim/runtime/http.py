@@ -19,6 +19,7 @@ from quitclaim.domain.errors import (
     ContentTypeError,
     IfMatchRequiredError,
     InvalidBodyError,
+    InvalidParameterError,
     NotFoundError,
     ParameterRepeatedError,
     QuitclaimError,
@@ -158,6 +159,22 @@ def generation_of(event: Mapping[str, Any]) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 15:
         raise IfMatchRequiredError
     return int(text)
+
+
+def number_of(event: Mapping[str, Any], name: str, *, least: int, most: int, otherwise: int) -> int:
+    """A number of the query. Raises `InvalidRequestError` for what is none, or out of bounds."""
+    text = (event.get("queryStringParameters") or {}).get(name)
+    if text is None:
+        return otherwise
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and least <= int(text) <= most):
+        raise InvalidParameterError(f"{name}: a number from {least} to {most}", field=name)
+    return int(text)
+
+
+def caller_of(event: Mapping[str, Any]) -> str:
+    """Who signed the request, as the gateway has judged it."""
+    authorizer = event["requestContext"].get("authorizer") or {}
+    return str((authorizer.get("iam") or {}).get("userArn") or "unknown")
 
 
 def is_prefetch(event: Mapping[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from quitclaim.domain.attention import Attention
 from quitclaim.domain.connect import Blocker, Owner
 from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
 from quitclaim.flows.tokens import AccessToken
@@ -66,6 +67,23 @@ def status(told: OwnerStatus) -> dict[str, Any]:
         "notices": [notice(each) for each in told.notices],
         "blockers": {client: [blocker(each) for each in found] for client, found in told.blockers.items()},
     }
+
+
+def attention(told: Attention) -> dict[str, Any]:
+    """One thing on the operator's list: ids and levels."""
+    body: dict[str, Any] = {
+        "id": str(told.subject),
+        "tenant": told.ref.tenant,
+        "owner": told.ref.owner,
+        "connection_id": told.ref.connection,
+        "client": told.client,
+        "level": told.level.label,
+        "state": told.state,
+        "since": told.since,
+        "quarantined": told.quarantined,
+        "owner_deleted": told.owner_deleted,
+    }
+    return body | ({} if told.deadline is None else {"deadline": told.deadline})
 
 
 def access_token(token: AccessToken) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import boto3
 from botocore.config import Config
 
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import IN_FLIGHT, Revoking
 from quitclaim.flows.stop import Stopping
@@ -38,6 +39,7 @@ from quitclaim.security.keys import KeyRing
 from quitclaim.security.kms import KmsKeyWrapper
 from quitclaim.security.vault import RingVault
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.operator import OperatorStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
@@ -187,6 +189,7 @@ class AppApi:
     parts: Parts
     connecting: Connecting
     stopping: Stopping
+    operating: Operating
     settings: AppApiSettings
 
 
@@ -197,7 +200,9 @@ def app_api() -> AppApi:
     assert isinstance(settings, AppApiSettings)  # noqa: S101 - for the type checker
     kick = parts.kick(settings.sweep_function)
     stopping = Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick)
-    return AppApi(parts, _connecting(parts, kick), stopping, settings)
+    operators = OperatorStore(parts.table, parts.clock, parts.ids)
+    operating = Operating(parts.reads, operators, parts.revocations, parts.clock, parts.ids, kick)
+    return AppApi(parts, _connecting(parts, kick), stopping, operating, settings)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ so nothing is escaped.
 import hashlib
 from typing import Final
 
+from quitclaim.domain.attention import AuditEntry, month_of
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.limits import SHARDS
@@ -34,6 +35,7 @@ PREFIXES: Final = {
     "marker": ("E#", "P#"),
     "idempotency": ("I#", "I"),
     "receipt": ("R#", ""),
+    "audit": ("U#", ""),
     "ring": ("K#", ""),
     "heartbeat": ("H#", "H"),
 }
@@ -140,6 +142,11 @@ def receipt_key(owner: OwnerRef, at: int, transition: str) -> Key:
     return Key(f"R#{owner.tenant}#{owner.owner}", f"{at:013d}#{transition}")
 
 
+def audit_key(entry: AuditEntry) -> Key:
+    """What an operator did, by month: in order of time, on a few partitions."""
+    return Key(f"U#{month_of(entry.at)}#{shard(entry.id)}", f"{entry.at:013d}#{entry.id}")
+
+
 def ring_partition(ring: str = "ring") -> str:
     """The key ring."""
     return f"K#{ring}"
@@ -175,6 +182,11 @@ def due(kind: str, at: int, id_: str, client: str = ANY_CLIENT) -> dict[str, str
 def due_upto(now: int) -> str:
     """The greatest sort value that is due at *now*."""
     return f"{now:013d}#\uffff"
+
+
+def attention_partition(kind: str, number: int) -> str:
+    """One shard of what needs attention of a kind."""
+    return f"{kind}#{number}"
 
 
 def attention(kind: str, at: int, ref: ConnectionRef, id_: str) -> dict[str, str]:

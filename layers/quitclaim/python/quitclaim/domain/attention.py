@@ -1,0 +1,127 @@
+"""
+What a person has to look at: removal notices and quarantined revocations, and what an operator does about them.
+
+An operator sees ids and levels. Nothing here names an account or holds anything sealed.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from quitclaim.domain.connect import Exchange, ExchangeOutcome
+from quitclaim.domain.errors import InvalidIdError
+from quitclaim.domain.ids import ConnectionRef, checked_id
+from quitclaim.domain.limits import GUARD_MS, MINUTE
+from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.stop import Level, level_of_exchange, level_of_revocation
+
+EXCHANGE: Final = "x"
+DAY_MS: Final = 24 * 60 * MINUTE
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What an operator names: a revocation by its id, or an exchange as `x:tenant:owner:connection:id`."""
+
+    rid: str | None = None
+    ref: ConnectionRef | None = None
+    exchange: str | None = None
+
+    @classmethod
+    def of_exchange(cls, exchange: Exchange) -> "Subject":
+        """Names this exchange."""
+        return cls(ref=exchange.ref, exchange=exchange.id)
+
+    @classmethod
+    def read(cls, text: str) -> "Subject":
+        """From a path segment; raises `InvalidIdError`. No id of ours holds a colon."""
+        kind, *parts = text.split(":")
+        if not parts:
+            return cls(rid=checked_id(kind, "id"))
+        if kind != EXCHANGE or len(parts) != 4:
+            raise InvalidIdError("id: a revocation's, or x:tenant:owner:connection:exchange", field="id")
+        return cls(ref=ConnectionRef.checked(*parts[:3]), exchange=checked_id(parts[3], "id"))
+
+    def __str__(self) -> str:
+        if self.ref is None:
+            return self.rid or ""
+        return ":".join((EXCHANGE, self.ref.tenant, self.ref.owner, self.ref.connection, self.exchange or ""))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One thing on the operator's list."""
+
+    subject: Subject
+    ref: ConnectionRef
+    client: str
+    level: Level
+    state: str
+    since: int
+    deadline: int | None = None
+    quarantined: bool = False
+    owner_deleted: bool = False
+
+
+def attention_of(item: Revocation | Exchange, *, owner_deleted: bool) -> Attention | None:
+    """How an item stands on the list; None once nobody has to look at it any more (the index is late)."""
+    if isinstance(item, Exchange):
+        if item.outcome is not ExchangeOutcome.UNCONFIRMED or item.acknowledged is not None:
+            return None
+        level = level_of_exchange(item, None)
+        subject = Subject.of_exchange(item)
+        return Attention(subject, item.ref, item.client, level, item.outcome, item.ends, owner_deleted=owner_deleted)
+    is_quarantined = item.state is RevocationState.PENDING and item.quarantined is not None
+    if not is_quarantined and not (item.state.is_notice and item.acknowledged is None):
+        return None
+    return Attention(
+        subject=Subject(rid=item.rid),
+        ref=item.ref,
+        client=item.client,
+        level=level_of_revocation(item),
+        state=item.state,
+        since=(item.quarantined if is_quarantined else item.settled_at) or item.queued,
+        deadline=item.deadline if is_quarantined else None,
+        quarantined=is_quarantined,
+        owner_deleted=owner_deleted,
+    )
+
+
+class Retry(StrEnum):
+    """Whether a revocation may be tried again by hand now."""
+
+    NOW = "now"
+    LATER = "later"  # a call of it may still act
+    NEVER = "never"  # it is settled, or parked beside a grant that is in use
+
+
+def retry_of(revocation: Revocation, now: int) -> Retry:
+    """By the row "manual retry" of the table of states and events: only a pending one that nobody holds."""
+    if revocation.state is not RevocationState.PENDING or (revocation.deadline or 0) <= now:
+        return Retry.NEVER
+    if revocation.lease_until is not None and revocation.lease_until + GUARD_MS > now:
+        return Retry.LATER
+    return Retry.NOW
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """What an operator asked for: written before it is done, never changed."""
+
+    id: str
+    at: int
+    action: str
+    subject: str
+    by: str
+    reason: str
+
+
+def month_of(at: int) -> str:
+    """`yyyymm` of an instant in UTC (days since 1970 as a date of the proleptic Gregorian calendar)."""
+    days = at // DAY_MS + 719_468  # since 0000-03-01, so that a leap day is the last of its year
+    era, of_era = divmod(days, 146_097)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    from_march = (5 * of_year + 2) // 153
+    month = from_march + 3 if from_march < 10 else from_march - 9
+    return f"{year + 400 * era + (month <= 2):04d}{month:02d}"

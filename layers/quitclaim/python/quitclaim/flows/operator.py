@@ -1,0 +1,146 @@
+"""
+An operator's part: what needs attention, over all tenants; trying a revocation again by hand; and closing the notices
+of owners that were deleted, since nobody else can.
+
+Each act is on record, with who asked and why, before it is done.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from quitclaim.domain.attention import Attention, AuditEntry, Retry, Subject, attention_of, retry_of
+from quitclaim.domain.connect import Exchange, ExchangeOutcome
+from quitclaim.domain.errors import (
+    MovedError,
+    NothingToAcknowledgeError,
+    NoticeNotFoundError,
+    OwnerMustAcknowledgeError,
+    RetryRefusedError,
+    RevocationInProgressError,
+    TooEarlyToAcknowledgeError,
+)
+from quitclaim.domain.limits import GUARD_MS, SECOND
+from quitclaim.domain.revocations import Revocation
+from quitclaim.ports import Clock, Ids, Kick
+
+if TYPE_CHECKING:
+    from quitclaim.store.operator import OperatorStore
+    from quitclaim.store.reads import Reads
+    from quitclaim.store.revocations import RevocationStore
+
+TRIES: Final = 5
+
+
+@dataclass(frozen=True)
+class Operating:
+    """What an operator's acts need of the world."""
+
+    reads: "Reads"
+    store: "OperatorStore"
+    revocations: "RevocationStore"
+    clock: Clock
+    ids: Ids
+    kick: Kick
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Who asks, and why."""
+
+    by: str
+    reason: str
+
+
+def attention(limit: int, world: Operating) -> tuple[list[Attention], bool]:
+    """What needs attention, the oldest first, up to *limit*; and whether there is more."""
+    found, more = world.store.waiting(limit)
+    read = [world.reads.as_listed(item) for item in found]
+    deleted = world.store.deleted(frozenset(item.ref.of_owner for item in read))
+    shown = (attention_of(item, owner_deleted=item.ref.of_owner in deleted) for item in read)
+    return [each for each in shown if each is not None], more
+
+
+def retry(subject: Subject, asked: Asked, world: Operating) -> Revocation:
+    """
+    Have a revocation tried again now.
+
+    1. `record`: the act is on record. Crash after it: nothing was done, ask again.
+    2. `retry`: it is due now; the kick makes it prompt. Crash after it: the sweep comes within a minute.
+
+    Raises `RevocationInProgressError` while a call of it may still act (custody rule 12), `RetryRefusedError` where it
+    is settled or parked.
+    """
+    is_recorded = False
+    for _ in range(TRIES):
+        revocation = _revocation(subject, world)
+        now = world.clock.now()
+        match retry_of(revocation, now):
+            case Retry.NEVER:
+                raise RetryRefusedError(connection_id=revocation.ref.connection, state=revocation.state)
+            case Retry.LATER:
+                wait = max((revocation.lease_until or now) + GUARD_MS - now, SECOND)
+                raise RevocationInProgressError(connection_id=revocation.ref.connection, retry_after_ms=wait)
+            case Retry.NOW:
+                pass
+        if not is_recorded:
+            _record("retry", subject, asked, world)
+            is_recorded = True
+        try:
+            world.store.retry(revocation, now)
+        except MovedError:
+            continue
+        world.kick.revoke_now([revocation.rid])
+        return revocation
+    raise MovedError
+
+
+def acknowledge_for_deleted(subject: Subject, asked: Asked, world: Operating) -> None:
+    """
+    Close a notice of an owner that was deleted (DESIGN 18).
+
+    1. `record`: the act is on record, with its reason. Crash after it: nothing was done, ask again.
+    2. `acknowledge` or `acknowledge_exchange` (rows 40, 41), as for an owner.
+
+    An owner that is not deleted has the word: `OwnerMustAcknowledgeError`. A notice that is acknowledged already stays
+    as it is.
+    """
+    item = _exchange(subject, world) if subject.exchange is not None else _revocation(subject, world)
+    name = item.ref.connection
+    owner = world.reads.owner(item.ref.of_owner)
+    if owner is None or not owner.is_deleted:
+        raise OwnerMustAcknowledgeError(connection_id=name)
+    if item.acknowledged is not None:
+        return
+    now = world.clock.now()
+    if isinstance(item, Exchange):
+        if item.outcome is not ExchangeOutcome.UNCONFIRMED:
+            raise NothingToAcknowledgeError(connection_id=name)
+        if item.ends + GUARD_MS > now:
+            raise TooEarlyToAcknowledgeError(connection_id=name, retry_after_ms=item.ends + GUARD_MS - now)
+        _record("acknowledge", subject, asked, world)
+        world.revocations.acknowledge_exchange(item, now)
+        return
+    if not item.state.is_notice:
+        raise NothingToAcknowledgeError(connection_id=name)
+    _record("acknowledge", subject, asked, world)
+    _, _, barrier = world.reads.fence(item.ref, item.client)
+    world.revocations.acknowledge(item, now, has_barrier=barrier is not None and item.is_listed)
+
+
+def _revocation(subject: Subject, world: Operating) -> Revocation:
+    found = world.reads.revocations([subject.rid])[subject.rid] if subject.rid is not None else None
+    if found is None:
+        raise NoticeNotFoundError
+    return found
+
+
+def _exchange(subject: Subject, world: Operating) -> Exchange:
+    found = world.reads.exchange(subject.ref, subject.exchange or "") if subject.ref is not None else None
+    if found is None:
+        raise NoticeNotFoundError
+    return found
+
+
+def _record(action: str, subject: Subject, asked: Asked, world: Operating) -> None:
+    entry = AuditEntry(world.ids.new_id(), world.clock.now(), action, str(subject), asked.by, asked.reason)
+    world.store.record(entry)
