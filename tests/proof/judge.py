@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from quitclaim.domain.revocations import Reach
 from tests.proof.ledger import Issued
-from tests.proof.world import World, tokens_in
+from tests.proof.world import World
 
 NOTICES: Final = frozenset({"unconfirmed", "expired", "unreadable", "unsupported"})
 WAITING: Final = frozenset({"authorizing", "reconciling_link", "revoking", "reconciling_revoke"})
@@ -96,7 +96,9 @@ def faults_at_rest(world: World) -> list[str]:
         if item.get("closed_as") == "confirmed":
             ref = f"{item['PK'][2:].replace('#', '/')}/{item['SK'][2:]}"
             alive = [token.name for token in world.ledger.alive() if _code(token, world).startswith(ref + "/")]
-            known = set().union(*(tokens_in(each["sealed"]) for each in _parked_material(tables))) if alive else set()
+            known = (
+                set().union(*(world.tokens_in(each["sealed"]) for each in _parked_material(tables))) if alive else set()
+            )
             if set(alive) - known - _noticed(world, tables):
                 found.append(f"I-13: {item['SK']} is closed as confirmed and {alive} lives")
     for item in tables["barrier"]:
@@ -139,9 +141,9 @@ def _covered(token: Issued, tables: Tables, world: World) -> bool:
     code = _code(token, world)
     partition, connection = "O#" + "#".join(code.split("/")[:2]), code.split("/")[2]
     for grant in tables["grant"]:
-        if any(_reaches(grant["reach"], stored, token, world) for stored in tokens_in(grant["use"])):
+        if any(_reaches(grant["reach"], stored, token, world) for stored in world.tokens_in(grant["use"])):
             return True
-        of_family = any(world.ledger.tokens[stored].family == token.family for stored in tokens_in(grant["use"]))
+        of_family = any(world.ledger.tokens[stored].family == token.family for stored in world.tokens_in(grant["use"]))
         if of_family and (grant.get("attempts") or grant.get("stray")):
             return True
     for item in tables["exchange"]:
@@ -153,7 +155,7 @@ def _covered(token: Issued, tables: Tables, world: World) -> bool:
         sealed = world.seen.sealed_in.get(item["PK"][2:], set())
         of_family = any(world.ledger.tokens[name].family == token.family for name in sealed)
         if item["state"] in ("pending", "parked"):
-            stored = {name for each in item["material"] for name in tokens_in(each["sealed"])}
+            stored = {name for each in item["material"] for name in world.tokens_in(each["sealed"])}
             if any(_reaches(item["reach"], name, token, world) for name in stored):
                 return True
             if of_family and (item.get("expected") or item.get("lost")):
@@ -175,10 +177,10 @@ def _has_live_in_reach(item: Item, tables: Tables) -> bool:
 
 
 def _known_elsewhere(item: Item, tables: Tables, world: World) -> set[str]:
-    stored = {name for grant in tables["grant"] for name in tokens_in(grant["use"])}
+    stored = {name for grant in tables["grant"] for name in world.tokens_in(grant["use"])}
     return (
         stored
-        | {name for each in _parked_material(tables) for name in tokens_in(each["sealed"])}
+        | {name for each in _parked_material(tables) for name in world.tokens_in(each["sealed"])}
         | _noticed(world, tables)
     )
 

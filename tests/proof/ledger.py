@@ -110,6 +110,8 @@ class Ledger:
     revoked_by_us: list[str] = field(default_factory=list)
     exchanges: dict[str, int] = field(default_factory=dict)  # code -> requests
     count: int = 0
+    name_of: Callable[[int], str] = "rt-{}".format
+    """What the tokens are called, by number; `rt-` in front, so that sealed ones are known again."""
 
     def copy(self) -> "Ledger":
         """An independent state."""
@@ -177,7 +179,7 @@ class Ledger:
         return self._kill(reached, "revoked")
 
     def _issue(self, family: str, account: str, by: str, now: int) -> Issued:
-        token = Issued(f"rt-{self.count}", family, account, now, by)
+        token = Issued(self.name_of(self.count), family, account, now, by)
         self.tokens[token.name] = token
         return token
 

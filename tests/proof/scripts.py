@@ -67,7 +67,7 @@ def begin(world: World, ref: ConnectionRef = REF, account: str = "alice", *, aga
     """Start, open the link, consent; the callback that the browser would bring."""
     started = world.run(lambda ports: start(StartRequest(ref, CLIENT, None, again=again), ports.connecting))
     visit = world.run(lambda ports: open_link(started.ticket, BASE, ports.connecting))
-    code = f"{ref.tenant}/{ref.owner}/{ref.connection}/{len(world.ledger.codes)}"
+    code = world.secret_of(f"{ref.tenant}/{ref.owner}/{ref.connection}/{len(world.ledger.codes)}")
     world.ledger.consent(code, account)
     state = visit.url.split("state=")[1]
     return Callback(CLIENT, Secret(state), Secret(code), None, (), {visit.cookie: visit.binding.reveal()})

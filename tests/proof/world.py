@@ -31,7 +31,7 @@ from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import HandingOut, replay
-from quitclaim.ports import Check, Key, Page, Table, Update, Write
+from quitclaim.ports import Calls, Check, Client, Key, Page, Table, Update, Vault, Write
 from quitclaim.store.connect import ConnectStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
@@ -78,6 +78,14 @@ class World:
         self.keys_out = False
         self.kicked: list[str] = []
         self._serial = 0
+        # What a technique may put in place of the simple parts: whoever does says so where it makes its world.
+        self.vault_of: Callable[[Ports], Vault] = OpenVault
+        self.client_of: Callable[[Ports], Client] = SimulatedClient
+        self.calls_of: Callable[[], Calls] = CallsInTurn
+        self.secret_of: Callable[[str], str] = str
+        self.on_fault: Callable[[str, Exception], None] = self._unexpected_fault
+        self.contents: dict[bytes, frozenset[str]] = {}  # of sealed bytes that only their own vault could open
+        self.batch_order: Callable[[Sequence[Key]], Sequence[Key]] | None = None  # None: a batch is read at once
 
     # --- going back to an earlier state ---
 
@@ -129,18 +137,30 @@ class World:
         """Something happened that never may."""
         self.seen.violations.append(text)
 
+    def tokens_in(self, sealed: bytes) -> frozenset[str]:
+        """The refresh tokens that sealed bytes hold."""
+        known = self.contents.get(sealed)
+        return _tokens_in(sealed) if known is None else known
+
+    def _unexpected_fault(self, kind: str, fault: Exception) -> None:
+        self.violation(f"C-42: {kind} failed with {type(fault).__name__}: {fault}")
+
 
 class SteppedTable:
     """`ports.Table` that stops before each call."""
 
-    def __init__(self, table: Table, process: Process) -> None:
-        self._table = table
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
+        self._table: Table = world.table
         self._process = process
 
     def get(self, key: Key) -> Any:
         return self._do("get", frozenset({_thing(key)}), False, lambda: self._table.get(key))
 
     def batch_get(self, keys: Sequence[Key]) -> Any:
+        if self._world.batch_order is not None:  # DynamoDB reads the keys of a batch one by one, in no order
+            found = {key: self.get(key) for key in self._world.batch_order(keys)}
+            return [found[key] for key in keys]
         return self._do("batch_get", frozenset(map(_thing, keys)), False, lambda: self._table.batch_get(keys))
 
     def query(
@@ -230,7 +250,8 @@ class SweepDeadline:
 class ProcessIds:
     """The same ids for the same process, whatever the others do."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, world: World, process: Process) -> None:
+        self._world = world
         self._process = process
         self._count = 0
 
@@ -239,14 +260,14 @@ class ProcessIds:
         return f"{self._process.name}.{self._count}"
 
     def new_secret(self) -> Secret:
-        return Secret(self.new_id())
+        return Secret(self._world.secret_of(self.new_id()))
 
 
 class OpenVault:
     """`ports.Vault` whose sealed bytes are readable, and open only under what they were bound to."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, ports: "Ports") -> None:
+        self._world = ports.world
 
     def ready(self, *purposes: str) -> None:
         self._refuse_outage()
@@ -327,18 +348,17 @@ def _of(ref: ConnectionRef) -> str:
     return f"{ref.tenant}/{ref.owner}/{ref.connection}"
 
 
-def tokens_in(sealed: bytes) -> set[str]:
-    """The refresh tokens that sealed bytes hold."""
+def _tokens_in(sealed: bytes) -> frozenset[str]:
     text = sealed.decode().rpartition(";")[2]
-    return {part for each in text.split(",") for part in [each.split("=")[-1]] if part.startswith("rt-")}
+    return frozenset(part for each in text.split(",") for part in [each.split("=")[-1]] if part.startswith("rt-"))
 
 
 class SimulatedClient:
     """`ports.Client` at the simulated provider. Also the judge of what leaves: nothing without its record (I-2)."""
 
-    def __init__(self, world: World, process: Process) -> None:
-        self._world = world
-        self._process = process
+    def __init__(self, ports: "Ports") -> None:
+        self._world = ports.world
+        self._process = ports.process
 
     @property
     def name(self) -> str:
@@ -429,7 +449,10 @@ class SimulatedClient:
 
     def _revoke(self, token: str) -> None:
         live = {
-            name for item in self._world.table.items() if item.get("ty") == "grant" for name in tokens_in(item["use"])
+            name
+            for item in self._world.table.items()
+            if item.get("ty") == "grant"
+            for name in self._world.tokens_in(item["use"])
         }
         hit = set(self._world.ledger.revoke(token))
         if hit & live:
@@ -485,10 +508,10 @@ class SimulatedClient:
 class SimulatedClients:
     """`ports.Clients` with the one client."""
 
-    def __init__(self, client: SimulatedClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
-    def named(self, name: str) -> SimulatedClient:
+    def named(self, name: str) -> Client:
         return self._client
 
     def names(self) -> frozenset[str]:
@@ -531,12 +554,12 @@ class Ports:
     def __init__(self, world: World, process: Process) -> None:
         self.world = world
         self.process = process
-        self.table = SteppedTable(world.table, process)
+        self.table = SteppedTable(world, process)
         self.clock = ProcessClock(world, process)
         self.deadline = ProcessDeadline(self.clock)
-        self.ids = ProcessIds(process)
-        self.vault = OpenVault(world)
-        self.client = SimulatedClient(world, process)
+        self.ids = ProcessIds(world, process)
+        self.vault = world.vault_of(self)
+        self.client = world.client_of(self)
         self.clients = SimulatedClients(self.client)
         self.reads = Reads(self.table)
         self.connects = ConnectStore(self.table, self.clock, self.ids)
@@ -572,7 +595,7 @@ class Ports:
 
     @property
     def revoking(self) -> Revoking:
-        return Revoking(self.reads, self.revocations, self.clients, self.vault, self.clock, CallsInTurn())
+        return Revoking(self.reads, self.revocations, self.clients, self.vault, self.clock, self.world.calls_of())
 
     @property
     def reconciling(self) -> Reconciling:
@@ -587,11 +610,8 @@ class Ports:
             clock=self.clock,
             kick=self,
             replay=self,
-            on_fault=self._on_fault,
+            on_fault=self.world.on_fault,
         )
 
-    def _on_fault(self, kind: str, fault: Exception) -> None:
-        self.world.violation(f"C-42: reconciling {kind} failed with {type(fault).__name__}: {fault}")
 
-
-__all__ = ["CLIENT", "T0", "Ports", "SweepDeadline", "World", "replace", "tokens_in"]
+__all__ = ["CLIENT", "T0", "Ports", "SweepDeadline", "World", "replace"]
