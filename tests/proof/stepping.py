@@ -46,7 +46,12 @@ class Crashed(BaseException):
 
 @dataclass
 class Process:
-    """One flow under the scheduler."""
+    """
+    One flow under the scheduler.
+
+    *stalls_after*: the answer to that call arrives in a step of its own, so that everything can happen before it
+    does. *faults*: what happens to those calls of the table. Calls count from 0.
+    """
 
     name: str
     flow: Callable[["Process"], Any]
@@ -57,6 +62,8 @@ class Process:
     is_done: bool = False
     dies_after_call: bool = False
     skew_ms: int = 0
+    stalls_after: int | None = None
+    faults: dict[int, Any] = field(default_factory=dict)
     _green: Any = None
     _parent: Any = None
     history: list[str] = field(default_factory=list)
@@ -88,9 +95,15 @@ class Process:
 
     def after(self, call: Call) -> None:
         """Called by a port: the call has taken effect. A process that dies here never sees the answer."""
-        del call
-        if self.dies_after_call and getcurrent() is self._green:
+        if getcurrent() is not self._green:
+            return
+        if self.dies_after_call:
             raise Crashed
+        if self.stalls_after == self.calls - 1:
+            self.stalls_after = None
+            self.pending = Call(f"answer to {call.what}", frozenset(), changes=False)
+            self._parent.switch()
+            self.pending = None
 
     def _resume(self) -> None:
         self._green.switch()

@@ -188,8 +188,15 @@ class SteppedTable:
         call = Call(what, things, changes)
         self._process.before(call)
         self._process.history.append(what)
+        fault = self._process.faults.pop(self._process.calls - 1, None)
         try:
-            return act()
+            if fault is None:
+                return act()
+            self._world.table.watch(faults=lambda _: fault)
+            try:
+                return act()
+            finally:
+                self._world.table.watch()
         finally:
             self._process.after(call)
 
