@@ -2,7 +2,7 @@
 An authorization server behind `httpx.MockTransport`, with a ledger of every token it ever issued: the oracle of the
 flow tests.
 
-It does what the catalogue entry of a test says of rotation, old tokens and reach, and goes wrong when a test asks it to.
+It does what the catalogue entry of a test says of rotation, old tokens and reach, and goes wrong where a test says so.
 """
 
 import base64

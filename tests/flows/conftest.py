@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.stand_ins import moto
-from tests.fakes.tables import StandIn
+from tests.fakes.tables import MotoStandIn, StandIn
 from tests.flows.world import World
 
 NUMBERS = itertools.count(1)
@@ -23,7 +23,7 @@ def dynamodb() -> Iterator[Any]:
 @pytest.fixture
 def stand_in(dynamodb: Any) -> Iterator[StandIn]:
     """A table of its own."""
-    made = StandIn(dynamodb, f"flows-{next(NUMBERS)}")
+    made = MotoStandIn(dynamodb, f"flows-{next(NUMBERS)}")
     yield made
     made.drop()
 

@@ -179,7 +179,9 @@ class World:
         self, ref: ConnectionRef = GOOGLE, generation: int | None = None, key: str | None = None
     ) -> Connection:
         """Stop the connection, at its current generation if none is said."""
-        return disconnect(ref, self.connection(ref).generation if generation is None else generation, self.stopping, key)
+        return disconnect(
+            ref, self.connection(ref).generation if generation is None else generation, self.stopping, key
+        )
 
     def acknowledge(self, ref: ConnectionRef = GOOGLE) -> int:
         """The owner says that the access is gone."""
@@ -290,7 +292,8 @@ class World:
             any(each["outcome"] in ("open", "unconfirmed") for each in self.items("exchange"))
             or any("attempts" in each or "stray" in each for each in self.items("grant"))
             or any(
-                each["state"] in ("unconfirmed", "expired", "unreadable", "unsupported") or {"expected", "lost"} & set(each)
+                each["state"] in ("unconfirmed", "expired", "unreadable", "unsupported")
+                or {"expected", "lost"} & set(each)
                 for each in self.items("revocation")
             )
         )

@@ -8,7 +8,7 @@ import pytest
 
 from quitclaim.store.table import DynamoTable
 from tests.fakes.stand_ins import ministack, ministack_client, moto
-from tests.fakes.tables import OneByOneTable, StandIn
+from tests.fakes.tables import MotoStandIn, OneByOneTable, StandIn
 from tests.store.stage import Stage
 
 NUMBERS = itertools.count(1)
@@ -44,7 +44,8 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def stand_in(backend: str, request: pytest.FixtureRequest) -> Iterator[StandIn]:
     """A table of its own."""
-    made = StandIn(request.getfixturevalue(f"{backend}_dynamodb"), f"store-{next(NUMBERS)}")
+    kind = MotoStandIn if backend == "moto" else StandIn
+    made = kind(request.getfixturevalue(f"{backend}_dynamodb"), f"store-{next(NUMBERS)}")
     yield made
     made.drop()
 
