@@ -110,6 +110,24 @@ def faults_at_rest(world: World) -> list[str]:
     return found
 
 
+def doubled(world: World) -> list[str]:
+    """Transitions that were told twice: an event or a receipt of the same one under two keys."""
+    seen: set[tuple[str, str]] = set()
+    found = []
+    for item in world.table.items():
+        if item["ty"] in ("event", "receipt"):
+            told = (
+                item["PK"],
+                item["SK"].partition("#")[2] if item["ty"] == "receipt" else item["SK"].split("#", 2)[2],
+            )
+            if item["ty"] == "receipt":
+                told = (item["PK"], f"{told[1]}#{item['outcome']}")
+            if told in seen:
+                found.append(f"told twice: {told[1]}")
+            seen.add(told)
+    return found
+
+
 def _is_of(grant: Item, connection: Item) -> bool:
     return bool(grant["PK"] == connection["PK"] and grant["SK"].split("#")[1] == connection["SK"][2:])
 

@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from quitclaim.domain.errors import MovedError, QuitclaimError, StoreError
 from tests.proof.judge import faults_at_rest, faults_of_state
@@ -18,6 +18,9 @@ from tests.proof.recovery import to_rest
 from tests.proof.scripts import SITUATIONS, Handler, Scene, Situation
 from tests.proof.stepping import Process, explore
 from tests.proof.world import World
+
+if TYPE_CHECKING:
+    from tests.proof.cases import Case
 
 
 @dataclass
@@ -58,7 +61,7 @@ class Bench:
 
     def judged(self, processes: Sequence[Process]) -> list[str]:
         """Faults of the state as it is now, and of where it comes to rest; equal states are judged once."""
-        faults = [_unexpected(process) for process in processes if _is_unexpected(process)]
+        faults = unexpected(processes)
         digest = self.world.digest() + "|".join(sorted(set(self.world.seen.violations)))
         if digest not in self.at_rest:
             self.at_rest[digest] = self._rest()
@@ -71,21 +74,22 @@ class Bench:
         return to_rest(self.world) + faults_at_rest(self.world)
 
 
-def _is_unexpected(process: Process) -> bool:
-    return process.error is not None and not isinstance(process.error, QuitclaimError)
+def unexpected(processes: Sequence[Process]) -> list[str]:
+    """Ends that are no refusal of ours."""
+    return [
+        f"{process.name} ended with {type(process.error).__name__}: {process.error}"
+        for process in processes
+        if process.error is not None and not isinstance(process.error, QuitclaimError)
+    ]
 
 
-def _refused_stops(names: Sequence[str], processes: Sequence[Process]) -> list[str]:
+def refused_stops(names: Sequence[str], processes: Sequence[Process]) -> list[str]:
     """No state and no neighbour refuses a stop (class S, D-10); what moved on is answered, not refused."""
     return [
         f"D-10: {name} was refused with {type(process.error).__name__}"
         for name, process in zip(names, processes, strict=True)
         if "disconnect" in name and isinstance(process.error, StoreError | MovedError)
     ]
-
-
-def _unexpected(process: Process) -> str:
-    return f"{process.name} ended with {type(process.error).__name__}: {process.error}"
 
 
 def crash_points(bench: Bench, name: str) -> Found:
@@ -127,7 +131,7 @@ def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = Non
 
     def judge(processes: list[Process], schedule: list[int]) -> None:
         how = f'"{bench.situation.name}" ' + " ".join(f'"{name}"' for name in names)
-        faults = bench.judged(processes) + _refused_stops(names, processes)
+        faults = bench.judged(processes) + refused_stops(names, processes)
         if faults:
             found.add(faults, f"{how} --schedule {','.join(map(str, schedule))}")
 
@@ -135,8 +139,7 @@ def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = Non
     return found
 
 
-# --- telling one case
-# --------------------------------------------------------------------------------------------------
+# --- telling one case ------------------------------------------------------------------------------------------------
 
 
 def situation_named(name: str) -> Situation:
@@ -144,47 +147,46 @@ def situation_named(name: str) -> Situation:
     return next(situation for situation in SITUATIONS if situation.name == name)
 
 
-def tell(name: str, handlers: Sequence[str], schedule: Sequence[int] | None, crash: int | None, *, after: bool) -> int:
+def tell(case: "Case", bench: Bench | None = None) -> int:
     """Run one case and print who did what, in order, and what is wrong at the end."""
-    bench = Bench.of(situation_named(name))
-    processes = bench.processes(handlers)
-    for process in processes:
-        process.begin()
-    order = list(schedule) if schedule is not None else [0] * (crash or 0)
-    for number in order:
-        process = processes[number]
-        print(f"  {handlers[number]:<24} {process.pending.what if process.pending else '-'}")
-        process.advance()
-    if crash is not None:
-        process = processes[0]
-        print(
-            f"  {handlers[0]:<24} {process.pending.what if process.pending else '-'}   <- crash{' after it' if after else ''}"
-        )
-        if after and not process.is_done:
-            process.dies_after_call = True
-            process.advance()
-        process.crash()
-    for process, handler in zip(processes, handlers, strict=True):
-        print(f"  {handler}: {'done' if process.is_done else 'not done'} {process.result!r} {process.error!r}"[:300])
+    from tests.proof.cases import played
+
+    bench = bench or Bench.of(situation_named(case.situation))
+    processes = played(bench, case, lambda name, what: print(f"  {name:<24} {what}"))
+    for process, handler in zip(processes, case.handlers, strict=True):
+        print(f"  {handler}: {process.result!r} {process.error!r}"[:300])
     print("ledger:", {token.name: token.why_dead or "alive" for token in bench.world.ledger.tokens.values()})
     for item in bench.world.table.items():
         if item["ty"] in ("connection", "grant", "exchange", "revocation", "intent", "barrier"):
             print("  ", {k: v for k, v in item.items() if k not in ("op", "sv", "r1", "r2", "ty")})
-    faults = bench.judged(processes)
+    faults = bench.judged(processes) + refused_stops(case.handlers, processes)
     print("\n".join(faults) or "nothing wrong")
     return 1 if faults else 0
 
 
 def main(words: list[str]) -> int:
     """The command line."""
+    from tests.proof.cases import Case
+
     parser = argparse.ArgumentParser(prog="python -m tests.proof.search", description=__doc__)
     parser.add_argument("situation")
     parser.add_argument("handler", nargs="+")
-    parser.add_argument("--schedule", type=lambda text: [int(part) for part in text.split(",")])
+    parser.add_argument("--schedule", type=lambda text: tuple(int(part) for part in text.split(",")))
     parser.add_argument("--crash", type=int)
     parser.add_argument("--after", action="store_true")
+    parser.add_argument("--stall", type=int)
+    parser.add_argument("--fault", nargs=2, metavar=("CALL", "FAULT"))
     asked = parser.parse_args(words)
-    return tell(asked.situation, asked.handler, asked.schedule, asked.crash, after=asked.after)
+    case = Case(
+        asked.situation,
+        tuple(asked.handler),
+        schedule=asked.schedule,
+        crash=asked.crash,
+        after=asked.after,
+        stall=asked.stall,
+        fault=(int(asked.fault[0]), asked.fault[1]) if asked.fault else None,
+    )
+    return tell(case)
 
 
 if __name__ == "__main__":

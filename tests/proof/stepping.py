@@ -78,6 +78,13 @@ class Process:
         """Do the pending call, and run up to the next one."""
         self._resume()
 
+    def run(self) -> None:
+        """From here, or from its beginning, to its end."""
+        if self._green is None:
+            self.begin()
+        while not self.is_done:
+            self.advance()
+
     def crash(self) -> None:
         """Never let it on."""
         if self._green is not None and not self.is_done:
@@ -211,9 +218,7 @@ def _backtrack(path: list[Node]) -> bool:
 
 def run_straight(process: Process) -> Any:
     """Run a process to its end without stopping; its result, or its error raised."""
-    process.begin()
-    while not process.is_done:
-        process.advance()
+    process.run()
     if process.error is not None:
         raise process.error
     return process.result

@@ -31,7 +31,7 @@ from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import HandingOut, replay
-from quitclaim.ports import Calls, Check, Client, Key, Page, Table, Update, Vault, Write
+from quitclaim.ports import Calls, Check, Client, Deadline, Key, Page, Table, Update, Vault, Write
 from quitclaim.store.connect import ConnectStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
@@ -82,6 +82,7 @@ class World:
         self.vault_of: Callable[[Ports], Vault] = OpenVault
         self.client_of: Callable[[Ports], Client] = SimulatedClient
         self.calls_of: Callable[[], Calls] = CallsInTurn
+        self.deadline_of: Callable[[Ports], Deadline] = ProcessDeadline
         self.secret_of: Callable[[str], str] = str
         self.on_fault: Callable[[str, Exception], None] = self._unexpected_fault
         self.contents: dict[bytes, frozenset[str]] = {}  # of sealed bytes that only their own vault could open
@@ -240,11 +241,21 @@ class ProcessClock:
 class ProcessDeadline:
     """Plenty of time, until the process has waited once: then it is over, so that polling ends."""
 
-    def __init__(self, clock: ProcessClock) -> None:
-        self._clock = clock
+    def __init__(self, ports: "Ports") -> None:
+        self._clock = ports.clock
 
     def remaining_ms(self) -> int:
         return REMAINING_MS if self._clock.paused == 0 else 1_000
+
+
+class PatientDeadline:
+    """Less of it with every pause: for whoever repeats a write, and still has time for the rest."""
+
+    def __init__(self, ports: "Ports") -> None:
+        self._clock = ports.clock
+
+    def remaining_ms(self) -> int:
+        return REMAINING_MS - self._clock.paused
 
 
 class SweepDeadline:
@@ -563,7 +574,7 @@ class Ports:
         self.process = process
         self.table = SteppedTable(world, process)
         self.clock = ProcessClock(world, process)
-        self.deadline = ProcessDeadline(self.clock)
+        self.deadline = world.deadline_of(self)
         self.ids = ProcessIds(world, process)
         self.vault = world.vault_of(self)
         self.client = world.client_of(self)
