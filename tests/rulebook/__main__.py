@@ -2,7 +2,8 @@
 `python -m tests.rulebook` collects the tests, writes build/rules.json (every rule, the tests that assert it) and says
 what is uncovered.
 
-With --check it only fails on a marker that names no rule, and on a rule of a finished capability without a test.
+With --check it only fails on a marker that names no rule, on a rule of a finished capability without a test, and on a
+page that is stale; with --pages it writes the tests beside the rules of docs/rules.md and docs/field-cases.md.
 """
 
 import io
@@ -17,6 +18,9 @@ import pytest
 
 from tests.rulebook.inventory import ALL, OWNED, faults_of
 
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGES: Final = (DOCS / "rules.md", DOCS / "field-cases.md")
+TESTS: Final = "  <br>tests: "
 OUT: Final = Path(__file__).parents[2] / "build" / "rules.json"
 
 
@@ -43,6 +47,28 @@ def in_order(rule: str) -> tuple[str, int, str]:
     return kind, int(number), rest
 
 
+def with_tests(text: str, found: dict[str, list[str]]) -> str:
+    """A page whose entries (`- **F-1** …`) are followed by the tests that assert them."""
+    lines: list[str] = []
+    rule = ""
+    for line in [*text.splitlines(), ""]:
+        if line.startswith(TESTS):
+            continue
+        if rule and (not line.strip() or line.startswith(("- ", "#"))):
+            if found.get(rule):
+                lines.append(TESTS + " · ".join(f"`{name}`" for name in sorted(map(short, found[rule]))))
+            rule = ""
+        entry = re.match(r"- \*\*([A-Z]+-?\d+\w*)\*\*", line)
+        rule = entry.group(1) if entry else rule
+        lines.append(line)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def short(test: str) -> str:
+    """`tests/flows/test_stop.py::test_x` without what every test has."""
+    return test.removeprefix("tests/").replace(".py::", "::")
+
+
 def main(words: list[str]) -> int:
     """Write the table, or only check it."""
     collector = Collector()
@@ -57,7 +83,14 @@ def main(words: list[str]) -> int:
     faults = faults_of(collector.found)
     for fault in faults:
         print(fault)
-    if "--check" in words:
+    for page in PAGES:
+        fresh = with_tests(page.read_text(), collector.found) if page.exists() else ""
+        if "--pages" in words and page.exists():
+            page.write_text(fresh)
+        elif page.exists() and page.read_text() != fresh:
+            faults.append(f"{page.name} is stale: run `python -m tests.rulebook --pages`")
+            print(faults[-1])
+    if "--check" in words or "--pages" in words:
         return 1 if faults else 0
     table: dict[str, Any] = {rule: sorted(collector.found.get(rule, [])) for rule in sorted(ALL, key=in_order)}
     OUT.parent.mkdir(parents=True, exist_ok=True)
