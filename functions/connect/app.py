@@ -72,11 +72,12 @@ def came_back(provider: str, text: str) -> Response[str]:
     if is_prefetch(event):
         return Response(204, None, "", headers=pages.HEADERS)
     given = parameters(text)
+    said = {name: value for name, value in given.items() if value.strip()}  # blank is missing (M-24, M-25)
     callback = Callback(
         provider=provider,
-        state=Secret(given["state"]) if given.get("state") else None,
-        code=Secret(given["code"]) if given.get("code") else None,
-        error=given.get("error") or None,
+        state=Secret(said["state"]) if "state" in said else None,
+        code=Secret(said["code"]) if "code" in said else None,
+        error=said.get("error"),
         iss=(given["iss"],) if "iss" in given else (),
         cookies=cookies(event),
     )
