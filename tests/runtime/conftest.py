@@ -1,8 +1,6 @@
 """AWS as moto plays it, a function's telemetry with its lines, and a clock for ages."""
 
 import json
-import logging
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -14,6 +12,7 @@ from botocore.config import Config
 from moto import mock_aws
 
 from quitclaim.runtime.telemetry import Telemetry
+from tests.runtime.output import heard
 
 NUMBERS = count(1)
 
@@ -66,17 +65,6 @@ def ages() -> Ages:
     return Ages()
 
 
-class StandardOutput:
-    """Whatever standard output is at the moment: pytest changes it between a test's phases."""
-
-    def write(self, text: str) -> int:
-        """To where a `print` would go."""
-        return sys.stdout.write(text)
-
-    def flush(self) -> None:
-        """Nothing is kept here."""
-
-
 @dataclass
 class Spoken:
     """Telemetry and what it wrote."""
@@ -101,7 +89,5 @@ def spoken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) 
     monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "Quitclaim/test")
     monkeypatch.setenv("POWERTOOLS_LOG_LEVEL", "INFO")
     telemetry = Telemetry()
-    for handler in logging.getLogger(service).handlers:
-        if isinstance(handler, logging.StreamHandler):
-            handler.setStream(StandardOutput())
+    heard(service)
     return Spoken(telemetry, service, capsys)
