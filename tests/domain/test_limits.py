@@ -111,6 +111,13 @@ def test_a_grant_is_looked_after_before_its_end():
     assert limits.DELETION_SHARE == 2
 
 
+def test_keys_are_known_before_they_seal_and_rest_before_they_go():
+    """Ten minutes, 30 days, 30 days; the table is looked over often enough that a rested key is found soon."""
+    assert (limits.KEY_LEAD_MS, limits.KEY_LIFE_MS, limits.KEY_REST_MS) == (600 * SECOND, 30 * DAY, 30 * DAY)
+    assert limits.INSPECTION_MS == 7 * DAY < limits.KEY_REST_MS
+    assert limits.KEY_LEAD_MS + CONFIRM_MS < limits.KEY_REST_MS
+
+
 def test_every_duration_is_named_here():
     """A constant that no test of this file mentions has a value that nobody checked."""
     named = {name for name in vars(limits) if name.isupper()}

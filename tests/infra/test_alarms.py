@@ -9,12 +9,14 @@ from tests.infra.deployed import ROOT, alarms, function_ids, nested, of_type, sh
 MISSING_DATA = {
     "RevocationsExpired": "ignore",
     "RemovalNotices": "ignore",
+    "AccountCountsWrong": "ignore",
     "SweepHeartbeat": "breaching",
     "ReconcileSilent": "breaching",
+    "MaintainSilent": "breaching",
     "FailureQueueNotEmpty": "ignore",
 } | {
     f"{function}{metric}": "notBreaching"
-    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile")
+    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile", "Maintain")
     for metric in ("Errors", "Throttles")
 }
 """A gauge keeps its state, silence of a schedule is the failure itself, and no event is no failure."""
@@ -76,10 +78,28 @@ def test_a_missing_heartbeat_alarms() -> None:
     assert "DatapointsToAlarm" not in alarm
 
 
-@pytest.mark.parametrize("name", ["RevocationsExpired", "RemovalNotices", "SweepHeartbeat"])
-def test_metrics_of_ours_are_found_by_the_service(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "service"),
+    [
+        ("RevocationsExpired", "revoke_sweep"),
+        ("RemovalNotices", "revoke_sweep"),
+        ("SweepHeartbeat", "revoke_sweep"),
+        ("AccountCountsWrong", "maintain"),
+    ],
+)
+def test_metrics_of_ours_are_found_by_the_service(name: str, service: str) -> None:
     """The dimension is the one that the function's logger of metrics sets: its service name."""
-    assert alarms()[name]["Dimensions"] == [{"Name": "service", "Value": "revoke_sweep"}]
+    assert alarms()[name]["Dimensions"] == [{"Name": "service", "Value": service}]
+
+
+@pytest.mark.parametrize("name", ["ReconcileSilent", "MaintainSilent"])
+def test_silence_of_a_schedule_is_longer_than_its_period(name: str) -> None:
+    """An alarm after three minutes of silence, or four quarters of an hour: one late start wakes nobody."""
+    alarm = alarms()[name]
+
+    period = {"ReconcileSilent": 60, "MaintainSilent": 900}[name]
+    assert alarm["Period"] * alarm["EvaluationPeriods"] >= 3 * period
+    assert (alarm["ComparisonOperator"], alarm["Threshold"], alarm["Statistic"]) == ("LessThanThreshold", 1, "Sum")
 
 
 @pytest.mark.parametrize("metric", ["Errors", "Throttles"])

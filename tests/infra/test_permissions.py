@@ -25,6 +25,7 @@ PURPOSES = {
     "connect": {"authorization", "use", "revoke", "confirm", "index"},
     "revoke_sweep": {"revoke", "index"},
     "reconcile": set(),
+    "maintain": set(),
 }
 NAMED_BY_OTHERS = re.compile(
     r"^arn:\$\{AWS::Partition\}:(ssm|secretsmanager):\$\{AWS::Region\}:\$\{AWS::AccountId\}:"
@@ -41,7 +42,7 @@ def purposes_of(function: str) -> set[str]:
     return {
         purpose
         for statement in statements(role_of(function))
-        if any(action.startswith("kms:") for action in listed(statement["Action"]))
+        if {"kms:Decrypt", "kms:GenerateDataKey"} & set(listed(statement["Action"]))
         for purpose in listed(statement["Condition"]["StringEquals"]["kms:EncryptionContext:purpose"])
     }
 
@@ -107,12 +108,14 @@ def test_the_ring_key_opens_for_the_sealing_functions_only() -> None:
     """The key's policy admits the roles that have a purpose; the account itself may administer it, not use it."""
     key = of_type("AWS::KMS::Key")["RingKey"]
     by_id = {statement["Sid"]: statement for statement in key["KeyPolicy"]["Statement"]}
-    users = by_id.pop("FunctionsByTheirOwnPolicies")
+    users, maker = by_id.pop("FunctionsByTheirOwnPolicies"), by_id.pop("KeysAreMadeUnseen")
 
     admitted = {short(arn) for arn in users["Condition"]["StringEquals"]["aws:PrincipalArn"]}
 
     assert admitted == {f"${{{role_of(function)}.Arn}}" for function, purposes in PURPOSES.items() if purposes}
     assert set(users["Action"]) == {"kms:Decrypt", "kms:GenerateDataKey"}
+    assert listed(maker["Action"]) == ["kms:GenerateDataKeyWithoutPlaintext"]
+    assert short(maker["Condition"]["StringEquals"]["aws:PrincipalArn"]) == f"${{{role_of('maintain')}.Arn}}"
     assert set(by_id) == {"AdministeredByTheAccount"}
     assert_administers_only(by_id["AdministeredByTheAccount"])
 
@@ -142,7 +145,9 @@ def test_items_are_reached_by_their_partition() -> None:
     known = {partition for partition, _ in PREFIXES.values()}
     for function in functions():
         for statement in statements(role_of(function)):
-            if (
+            if listed(statement["Action"]) == ["dynamodb:Scan"]:
+                assert function == "maintain", "a scan is confined to nothing"
+            elif (
                 listed(statement["Action"])[0].startswith("dynamodb:")
                 and short(statement["Resource"]) == "${Table.Arn}"
             ):
@@ -153,11 +158,22 @@ def test_items_are_reached_by_their_partition() -> None:
 
 
 def test_the_ring_is_only_added_to() -> None:
-    """No function may change or remove a ring entry: what it sealed could never be opened again."""
-    for function in functions():
+    """Only maintain may change or remove a ring entry: what it sealed could never be opened again."""
+    for function in functions().keys() - {"maintain"}:
         for statement in statements(role_of(function)):
             if any(key.startswith(("K#", "*")) for key in leading_keys(statement)):
                 assert set(listed(statement["Action"])) <= {"dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query"}
+
+
+def test_who_makes_the_keys_sees_none() -> None:
+    """maintain makes data keys wrapped only, never the index key, and reads no client's secret."""
+    allowed = [line for line in permissions() if line.startswith(f"{role_of('maintain')} |")]
+
+    assert [line for line in allowed if "kms:" in line] == [
+        f"{role_of('maintain')} | kms:GenerateDataKeyWithoutPlaintext | ${{RingKey.Arn}} | "
+        "StringEquals kms:EncryptionContext:purpose authorization confirm revoke use"
+    ]
+    assert not [line for line in allowed if "secret" in line]
 
 
 def test_who_has_no_purpose_has_no_ring() -> None:
@@ -181,17 +197,19 @@ def test_indexes_are_queried_only_by_who_sweeps() -> None:
         for statement in statements(role_of(function)):
             indexes = [r for r in map(short, listed(statement["Resource"])) if "/index/" in r]
             if indexes:
-                assert function in ("revoke_sweep", "reconcile") or indexes == ["${Table.Arn}/index/attention"]
+                assert function in ("revoke_sweep", "reconcile", "maintain") or indexes == [
+                    "${Table.Arn}/index/attention"
+                ]
                 assert listed(statement["Action"]) == ["dynamodb:Query"]
 
 
 def test_only_the_sender_of_refreshes_is_asked_to_refresh() -> None:
-    """access_token is invoked by reconcile alone; it is the only function that sends a refresh, within its lease."""
+    """access_token alone sends refreshes, within its lease; reconcile and maintain may ask it to."""
     may = [
         line.split(" | ")[0] for line in permissions() if "lambda:InvokeFunction | ${AccessTokenFunction.Arn}" in line
     ]
 
-    assert may == [role_of("reconcile")]
+    assert may == sorted(role_of(function) for function in ("reconcile", "maintain"))
 
 
 def test_api_gateway_invokes_by_route() -> None:

@@ -19,7 +19,7 @@ from tests.infra.deployed import (
     variables,
 )
 
-FUNCTIONS = ("access_token", "app_api", "connect", "reconcile", "revoke_sweep")
+FUNCTIONS = ("access_token", "app_api", "connect", "maintain", "reconcile", "revoke_sweep")
 EVERYWHERE = {
     "QUITCLAIM_TABLE": "${Table}",
     "QUITCLAIM_RING_KEY": "${RingKey.Arn}",
@@ -36,6 +36,7 @@ BESIDES: dict[str, dict[str, str]] = {
     "access_token": SWEEP,
     "reconcile": SWEEP | ACCESS_TOKEN,
     "revoke_sweep": {},
+    "maintain": ACCESS_TOKEN,
 }
 GATEWAY_MS = 30_000
 SECOND = 1_000
@@ -49,7 +50,7 @@ def timeout_ms(name: str) -> int:
 
 
 def test_the_functions_are_these() -> None:
-    """The functions are the five of this page; another one has to be judged by these tests too."""
+    """The functions are the six of this page; another one has to be judged by these tests too."""
     assert tuple(sorted(functions())) == FUNCTIONS
 
 
@@ -148,6 +149,22 @@ def test_schedules_and_time_outs_fit() -> None:
     assert timeout_ms("reconcile") <= 55 * SECOND < limits.SWEEP_MS
 
 
+def test_maintain_ends_before_it_is_started_again() -> None:
+    """Two runs at once are safe and would only do the same twice."""
+    assert timeout_ms("maintain") < 15 * 60 * SECOND
+
+
+def test_the_throttle_bounds_what_one_key_seals() -> None:
+    """
+    Fewer than 2^32 seals under one data key (DESIGN 10): a request seals at most twice for one purpose, and the API
+    admits so many in the life of a key and the lead of the next.
+    """
+    (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()
+    per_s = stage["DefaultRouteSettings"]["ThrottlingRateLimit"]
+
+    assert 2 * per_s * (limits.KEY_LIFE_MS + limits.KEY_LEAD_MS + 15 * 60 * SECOND) // SECOND < 2**32
+
+
 @pytest.mark.parametrize("name", ["app_api", "access_token", "connect"])
 def test_a_function_behind_the_gateway_ends_before_it(name: str) -> None:
     """A function that answers the API is never cut off by the gateway while it still works."""
@@ -157,15 +174,16 @@ def test_a_function_behind_the_gateway_ends_before_it(name: str) -> None:
 # --- schedules --------------------------------------------------------------------------------------------------------
 
 
-def test_the_two_schedules_fire_each_minute() -> None:
-    """revoke_sweep and reconcile run each minute, by a role that may start these two; no minute is repeated."""
+def test_the_schedules_fire_as_often_as_they_must() -> None:
+    """Two each minute, maintain each quarter of an hour, by a role that may start these three."""
     schedules = of_type("AWS::Scheduler::Schedule")
+    names = {f"${{{logical_id}.Arn}}": name for name, logical_id in function_ids().items()}
 
+    rates = {names[short(each["Target"]["Arn"])]: each["ScheduleExpression"] for each in schedules.values()}
+
+    assert rates == {"revoke_sweep": "rate(1 minute)", "reconcile": "rate(1 minute)", "maintain": "rate(15 minutes)"}
     targets = {short(each["Target"]["Arn"]) for each in schedules.values()}
-
-    assert targets == {f"${{{function_ids()[name]}.Arn}}" for name in ("revoke_sweep", "reconcile")}
     for each in schedules.values():
-        assert each["ScheduleExpression"] == "rate(1 minute)"
         assert each["FlexibleTimeWindow"] == {"Mode": "OFF"}
         assert each["Target"]["RetryPolicy"] == {"MaximumRetryAttempts": 0, "MaximumEventAgeInSeconds": 60}
         assert short(each["Target"]["RoleArn"]) == "${SchedulerRole.Arn}"

@@ -212,6 +212,17 @@ class Table(Protocol):
         ...
 
 
+class WholeTable(Protocol):
+    """The table from end to end, for who maintains it: nobody else may read what is not named."""
+
+    def scan(self, *, after: Mapping[str, Any] | None = None) -> Page:
+        """
+        A page of everything, each item as it is then, in no order. Not one snapshot: what moves meanwhile may be seen
+        twice or not at all.
+        """
+        ...
+
+
 # --- time, chance, keys ----------------------------------------------------------------------------------------------
 
 
@@ -319,6 +330,14 @@ class Vault(Protocol):
 
     def is_confirm_code(self, code: Secret, exchange_id: str, started_at: int) -> bool:
         """Whether *code* is that code; constant time."""
+        ...
+
+
+class KeyMaker(Protocol):
+    """Makes data keys that it cannot open."""
+
+    def wrapped_data_key(self, purpose: str) -> bytes:
+        """A fresh key, wrapped for *purpose*. Raises `KeyUnavailableError`."""
         ...
 
 

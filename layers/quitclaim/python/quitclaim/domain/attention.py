@@ -11,12 +11,11 @@ from typing import Final
 from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.errors import InvalidIdError
 from quitclaim.domain.ids import ConnectionRef, checked_id
-from quitclaim.domain.limits import GUARD_MS, MINUTE
+from quitclaim.domain.limits import GUARD_MS
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import Level, level_of_exchange, level_of_revocation
 
 EXCHANGE: Final = "x"
-DAY_MS: Final = 24 * 60 * MINUTE
 
 
 @dataclass(frozen=True)
@@ -114,14 +113,3 @@ class AuditEntry:
     subject: str
     by: str
     reason: str
-
-
-def month_of(at: int) -> str:
-    """`yyyymm` of an instant in UTC (days since 1970 as a date of the proleptic Gregorian calendar)."""
-    days = at // DAY_MS + 719_468  # since 0000-03-01, so that a leap day is the last of its year
-    era, of_era = divmod(days, 146_097)
-    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (365 * year + year // 4 - year // 100)
-    from_march = (5 * of_year + 2) // 153
-    month = from_march + 3 if from_march < 10 else from_march - 9
-    return f"{year + 400 * era + (month <= 2):04d}{month:02d}"

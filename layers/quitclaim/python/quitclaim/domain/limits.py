@@ -53,6 +53,10 @@ BLOCKERS: Final = 32  # open ids of one barrier that refuse a begin; a stop is n
 KEEP_ALIVE_PERCENT: Final = 80  # of a provider's idle limit; what is left is for outages
 EXPIRING_MS: Final = 7 * 24 * 60 * MINUTE  # before an absolute end the app is told, or at 80 % where that is later
 SAME_END_MS: Final = 60 * MINUTE  # an absolute end that a refresh moves by no more has not been moved
+KEY_LEAD_MS: Final = 10 * MINUTE  # a further data key is in the ring so long before it seals
+KEY_LIFE_MS: Final = 30 * 24 * 60 * MINUTE  # then another one seals (DESIGN 10)
+KEY_REST_MS: Final = 30 * 24 * 60 * MINUTE  # so long after it sealed last it may be destroyed, if nothing names it
+INSPECTION_MS: Final = 7 * 24 * 60 * MINUTE  # from one look over the whole table to the next
 DELETION_SHARE: Final = 2  # reconcile gives the stops of deleted owners half of its time at the most
 
 ATTEMPTS: Final = 2  # refresh attempts that one pair may have open

@@ -74,6 +74,13 @@ class ReconcileSettings(Settings):
     access_token_function: str = _env("QUITCLAIM_ACCESS_TOKEN_FUNCTION")
 
 
+@dataclass(frozen=True, kw_only=True)
+class MaintainSettings(Settings):
+    """Of `maintain`."""
+
+    access_token_function: str = _env("QUITCLAIM_ACCESS_TOKEN_FUNCTION")
+
+
 MAY_BE_EMPTY: Final = frozenset({"QUITCLAIM_RETURN_ORIGINS", "QUITCLAIM_CLOCK_FILE", "QUITCLAIM_CATALOGUE"})
 
 

@@ -14,6 +14,7 @@ import boto3
 from botocore.config import Config
 
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import IN_FLIGHT, Revoking
@@ -27,6 +28,7 @@ from quitclaim.runtime.settings import (
     AccessTokenSettings,
     AppApiSettings,
     ConnectSettings,
+    MaintainSettings,
     ReconcileSettings,
     RevokeSweepSettings,
     Settings,
@@ -39,6 +41,7 @@ from quitclaim.security.keys import KeyRing
 from quitclaim.security.kms import KmsKeyWrapper
 from quitclaim.security.vault import RingVault
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.operator import OperatorStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
@@ -70,6 +73,7 @@ PURPOSES: Final[Mapping[str, frozenset[str]]] = {
     "connect": frozenset({"authorization", "use", "revoke", "confirm", "index"}),
     "revoke_sweep": frozenset({"revoke", "index"}),
     "reconcile": frozenset(),
+    "maintain": frozenset(),
 }
 """
 Which function may use which key purpose; docs/threat-model.md says why, template.yaml holds the roles to it, a test
@@ -311,3 +315,32 @@ def reconcile() -> Reconcile:
         on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
     )
     return Reconcile(parts, reconciling)
+
+
+@dataclass(frozen=True)
+class Maintain:
+    """The world of `maintain`."""
+
+    parts: Parts
+    maintaining: Maintaining
+
+
+def maintain() -> Maintain:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(MaintainSettings, "maintain")
+    settings = parts.settings
+    assert isinstance(settings, MaintainSettings)  # noqa: S101 - for the type checker
+    maintaining = Maintaining(
+        reads=parts.reads,
+        store=MaintainStore(parts.table, parts.clock, parts.ids),
+        tokens=parts.tokens,
+        ring=RingTable(parts.table, parts.clock, parts.ids),
+        keys=KmsKeyWrapper(boto3.client("kms", config=QUICK), settings.ring_key),
+        whole=parts.table,
+        replay=AccessTokenReplay(
+            settings.access_token_function, cache(lambda: boto3.client("lambda", config=PATIENT)), parts.telemetry
+        ),
+        clock=parts.clock,
+        on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
+    )
+    return Maintain(parts, maintaining)

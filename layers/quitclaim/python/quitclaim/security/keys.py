@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from quitclaim.domain.errors import KeyUnavailableError, StoreError
 from quitclaim.domain.keyring import RingItem
+from quitclaim.domain.limits import KEY_LEAD_MS
 
 AUTHORIZATION: Final = "authorization"
 USE: Final = "use"
@@ -27,7 +28,7 @@ DATA_KEY_BYTES: Final = 32
 FIRST_KID: Final = "1"
 """The first key of a purpose has a known id, so that of two instances that make one at once a single put wins."""
 
-LEAD_MS: Final = 600_000
+LEAD_MS: Final = KEY_LEAD_MS
 """How long before its `active_from` a further key is in the ring (TRANSACTIONS 51)."""
 FRESH_MS: Final = LEAD_MS // 2
 READY_MS: Final = 120_000

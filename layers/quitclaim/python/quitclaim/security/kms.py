@@ -32,6 +32,16 @@ class KmsKeyWrapper:
             raise _unavailable("make", purpose, fault) from fault
         return answer["Plaintext"], answer["CiphertextBlob"]
 
+    def wrapped_data_key(self, purpose: str) -> bytes:
+        """A fresh 256-bit key, wrapped only: whoever asks for it never sees it. Raises `KeyUnavailableError`."""
+        try:
+            answer = self._client.generate_data_key_without_plaintext(
+                KeyId=self._key_arn, KeySpec="AES_256", EncryptionContext={"purpose": purpose}
+            )
+        except (ClientError, BotoCoreError) as fault:
+            raise _unavailable("make", purpose, fault) from fault
+        return answer["CiphertextBlob"]
+
     def decrypt(self, wrapped: bytes, purpose: str) -> bytes:
         """The key that was wrapped for *purpose*. Raises `KeyUnavailableError`, for another purpose's key too."""
         try:

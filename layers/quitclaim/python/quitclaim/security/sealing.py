@@ -21,9 +21,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError
+from quitclaim.domain.keyring import SEALED_FORMAT
 from quitclaim.security.keys import KeyRing
 
-FORMAT: Final = 1
+FORMAT: Final = SEALED_FORMAT
 SALT_BYTES: Final = 32
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 12

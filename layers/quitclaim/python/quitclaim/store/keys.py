@@ -8,7 +8,7 @@ so nothing is escaped.
 import hashlib
 from typing import Final
 
-from quitclaim.domain.attention import AuditEntry, month_of
+from quitclaim.domain.attention import AuditEntry
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.limits import SHARDS
@@ -145,6 +145,17 @@ def receipt_key(owner: OwnerRef, at: int, transition: str) -> Key:
 def audit_key(entry: AuditEntry) -> Key:
     """What an operator did, by month: in order of time, on a few partitions."""
     return Key(f"U#{month_of(entry.at)}#{shard(entry.id)}", f"{entry.at:013d}#{entry.id}")
+
+
+def month_of(at: int) -> str:
+    """`yyyymm` of an instant in UTC: days since 1970 as a date of the proleptic Gregorian calendar."""
+    days = at // 86_400_000 + 719_468  # since 0000-03-01, so that a leap day is the last of its year
+    era, of_era = divmod(days, 146_097)
+    year = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    from_march = (5 * of_year + 2) // 153
+    month = from_march + 3 if from_march < 10 else from_march - 9
+    return f"{year + 400 * era + (month <= 2):04d}{month:02d}"
 
 
 def ring_partition(ring: str = "ring") -> str:

@@ -200,6 +200,14 @@ class Reads:
         found = (intent_of(item) for item in self.of_owner(ref.of_owner, sort_prefix("intent", ref.connection)))
         return [intent for intent in found if intent is not None]
 
+    def intents_of(self, owner: OwnerRef) -> list[StopIntent]:
+        """All stops of an owner that are on record."""
+        return [self.as_intent(item) for item in self.of_owner(owner, sort_prefix("intent"))]
+
+    def exchanges_of(self, owner: OwnerRef) -> list[Exchange]:
+        """All exchanges of an owner that are on record."""
+        return [self.as_exchange(item) for item in self.of_owner(owner, sort_prefix("exchange"))]
+
     def exchanges(self, ref: ConnectionRef) -> list[Exchange]:
         """All exchanges of a connection that are on record."""
         found = (exchange_of(item) for item in self.of_owner(ref.of_owner, sort_prefix("exchange", ref.connection)))

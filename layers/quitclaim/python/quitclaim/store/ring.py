@@ -1,8 +1,9 @@
-"""The key ring's items (row 51: add; taking keys out of use comes with `maintain`)."""
+"""The key ring's items (row 51 of the table of writes, docs/table.md: add, retire, destroy)."""
 
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.keyring import RingItem
-from quitclaim.ports import Clock, Ids, Key, Table
+from quitclaim.domain.limits import KEY_REST_MS
+from quitclaim.ports import Clock, Ids, Item, Key, Table, Update, absent, at_most, equals
 from quitclaim.store.commit import new_commit
 from quitclaim.store.items import attributes, value_of
 from quitclaim.store.keys import ring_partition
@@ -18,16 +19,54 @@ class RingTable:
 
     def read(self, purpose: str) -> list[RingItem]:
         """Every key of *purpose*, consistently."""
-        page = self._table.query(ring_partition(), f"{purpose}#")
-        return [value_of(RingItem, item, purpose=purpose, kid=item["SK"].split("#")[1]) for item in page.items]
+        return self._read(f"{purpose}#")
+
+    def read_all(self) -> list[RingItem]:
+        """Every key of every purpose, consistently."""
+        return self._read("")
 
     def add(self, item: RingItem) -> bool:
         """Put a key if its id is not there yet; whether it was put."""
         commit = new_commit(self._table, self._clock, self._ids)
-        key = Key(ring_partition(), f"{item.purpose}#{item.kid}")
-        commit.create("ring", key, "ring", attributes(item, without=frozenset({"purpose", "kid"})))
+        commit.create("ring", _key(item), "ring", attributes(item, without=frozenset({"purpose", "kid"})))
         try:
             commit.run()
         except MovedError:
             return False
         return True
+
+    def retire(self, item: RingItem, now: int) -> None:
+        """
+        It seals no more: a newer one is active. It still opens what it sealed. Raises `MovedError` where it is retired.
+        """
+        commit = new_commit(self._table, self._clock, self._ids)
+        commit.update("ring", Update(_key(item), (equals("v", item.v), absent("retired")), put={"retired": now}))
+        commit.run()
+
+    def destroy(self, item: RingItem, now: int) -> None:
+        """
+        For good, and only after a look at the whole table that found nothing naming it (RB-62): what it sealed could
+        never be opened again.
+        """
+        commit = new_commit(self._table, self._clock, self._ids)
+        commit.delete("ring", _key(item), (equals("v", item.v), at_most("retired", now - KEY_REST_MS)))
+        commit.run()
+
+    def _read(self, prefix: str) -> list[RingItem]:
+        found: list[Item] = []
+        after = None
+        while True:
+            page = self._table.query(ring_partition(), prefix, after=after)
+            found += page.items
+            after = page.after
+            if after is None:
+                return [_item(item) for item in found]
+
+
+def _item(item: Item) -> RingItem:
+    purpose, kid = item["SK"].split("#")
+    return value_of(RingItem, item, purpose=purpose, kid=kid)
+
+
+def _key(item: RingItem) -> Key:
+    return Key(ring_partition(), f"{item.purpose}#{item.kid}")

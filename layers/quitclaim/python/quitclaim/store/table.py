@@ -100,6 +100,13 @@ class DynamoTable:
             limit, after, IndexName=index, KeyConditionExpression=condition, ExpressionAttributeValues=values
         )
 
+    def scan(self, *, after: Mapping[str, Any] | None = None) -> Page:
+        """See `ports.WholeTable.scan`."""
+        start: dict[str, Any] = {} if after is None else {"ExclusiveStartKey": dict(after)}
+        with _reading():
+            answer = self._client.scan(TableName=self._name, ConsistentRead=True, **start)
+        return Page(tuple(_item(raw) for raw in answer["Items"]), answer.get("LastEvaluatedKey"))
+
     def _page(self, limit: int | None, after: Mapping[str, Any] | None, **query: Any) -> Page:
         if limit is not None:
             query["Limit"] = limit
