@@ -4,7 +4,7 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from quitclaim.domain.errors import InvalidBodyError, QuitclaimError
+from quitclaim.domain.errors import InvalidBodyError, InvalidRequestError, QuitclaimError
 from quitclaim.domain.ids import ConnectionRef, checked_id
 from quitclaim.domain.tokens import MAIN
 from quitclaim.flows.tokens import hand_out, replay
@@ -23,7 +23,9 @@ def access_token(tenant: str, owner: str, connection_id: str) -> Response[str]:
     ref = ConnectionRef.checked(tenant, owner, connection_id)
     body = json_body(app.current_event.raw_event)
     min_ttl_s, pair = body.get("min_ttl_s", 0), body.get("token", MAIN)
-    if body.keys() - {"min_ttl_s", "token"} or type(min_ttl_s) is not int or not 0 <= min_ttl_s <= 86_400:
+    for unknown in body.keys() - {"min_ttl_s", "token"}:
+        raise InvalidBodyError("The body has a field that this route does not take.", field=unknown[:100])
+    if type(min_ttl_s) is not int or not 0 <= min_ttl_s <= 86_400:
         raise InvalidBodyError("min_ttl_s: a number of seconds between 0 and 86400", field="min_ttl_s")
     deadline = Invocation(app.lambda_context)
     token = hand_out(ref, checked_id(pair, "token"), min_ttl_s * 1000, deadline, wired.handing_out)
@@ -37,13 +39,18 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """HTTP events of our API, or reconcile's closed request to send a refresh again; IAM says who may invoke us."""
     if event.keys() != {"replay"}:
         return http(event, context)
-    asked = event["replay"]
+    with parts.telemetry.invocation():
+        try:
+            replay(*closed(event["replay"]), Invocation(context), wired.handing_out)
+        except QuitclaimError as error:
+            parts.telemetry.say("replayed", code=error.code)
+            return {"outcome": error.code}
+        return {"outcome": "granted"}
+
+
+def closed(asked: Any) -> tuple[ConnectionRef, str]:
+    """Whose token pair a replay is of: four ids, and nothing else. Raises `InvalidRequestError`."""
+    if not isinstance(asked, dict) or asked.keys() != {"tenant", "owner", "connection", "pair"}:
+        raise InvalidRequestError
     ref = ConnectionRef.checked(asked["tenant"], asked["owner"], asked["connection"])
-    try:
-        replay(ref, checked_id(asked["pair"], "pair"), Invocation(context), wired.handing_out)
-    except QuitclaimError as error:
-        parts.telemetry.say("replayed", code=error.code)
-        return {"outcome": error.code}
-    finally:
-        parts.telemetry.flush()
-    return {"outcome": "granted"}
+    return ref, checked_id(asked["pair"], "pair")

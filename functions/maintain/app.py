@@ -13,12 +13,10 @@ telemetry = wired.parts.telemetry
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """The event of a schedule says nothing that matters."""
     del event
-    try:
+    with telemetry.invocation():
         run = maintain(Invocation(context), wired.maintaining)
         telemetry.say("maintained", counts={"done": run.done, "failed": run.failed})
         telemetry.count("ItemsMaintained", sum(run.done.values()))
         telemetry.count("ItemsFailed", sum(run.failed.values()))
         telemetry.count("AccountCountsWrong", run.wrong_accounts)  # a level, on every run, so that no alarm is lost
         return {"done": run.done, "failed": run.failed, "wrong_accounts": run.wrong_accounts}
-    finally:
-        telemetry.flush()

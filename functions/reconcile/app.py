@@ -13,11 +13,9 @@ telemetry = wired.parts.telemetry
 def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """The event of a schedule says nothing that matters."""
     del event
-    try:
+    with telemetry.invocation():
         run = reconcile(Invocation(context), wired.reconciling)
         telemetry.say("reconciled", counts={"done": run.done, "failed": run.failed})
         telemetry.count("ItemsReconciled", sum(run.done.values()))
         telemetry.count("ItemsFailed", sum(run.failed.values()))
         return {"done": run.done, "failed": run.failed}
-    finally:
-        telemetry.flush()

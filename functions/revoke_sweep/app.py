@@ -24,7 +24,7 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
     """`{"rids": [...]}`: those, by key. Anything else: everything that is due."""
     rids = event.get("rids")
     deadline = Invocation(context)
-    try:
+    with parts.telemetry.invocation():
         with wired.calls() as calls:
             if isinstance(rids, list):
                 # By key, not through the index: what a stop just committed is not in it yet.
@@ -36,8 +36,6 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         for name, metric in METRICS.items():
             parts.telemetry.count(metric, counts[name])
         return counts
-    finally:
-        parts.telemetry.flush()
 
 
 def scheduled(deadline: Invocation, calls: Calls) -> Swept:

@@ -9,6 +9,8 @@ Metrics are counts and gauges by function; a gauge is published on every run, so
 import json
 import logging
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from aws_lambda_powertools import Logger, Metrics
@@ -41,6 +43,10 @@ class FieldNotAllowedError(ValueError):
     """A log line was to hold a field that is not on the list: a mistake of ours."""
 
 
+class RunFailedError(Exception):
+    """A run ended by a fault that the log names; it rises so that Lambda counts it, and without the fault's words."""
+
+
 class Telemetry:
     """Of one function."""
 
@@ -68,6 +74,20 @@ class Telemetry:
     def count(self, name: str, value: float = 1) -> None:
         """Add to a count."""
         self._metrics.add_metric(name, MetricUnit.Count, value)
+
+    @contextmanager
+    def invocation(self) -> Iterator[None]:
+        """
+        One invocation that nobody answers over HTTP: its metrics are written, however it ends. Raises `RunFailedError`
+        in place of whatever ends it, for Lambda logs the words of what rises.
+        """
+        try:
+            yield
+        except Exception as fault:  # noqa: BLE001 - the edge, as in runtime/http.py
+            self.fault("run failed", fault)
+            raise RunFailedError(type(fault).__name__) from None
+        finally:
+            self.flush()
 
     def flush(self) -> None:
         """Write the metrics of this invocation, if there are any."""
