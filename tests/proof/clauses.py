@@ -56,8 +56,8 @@ def name_of(write: Write, names: Sequence[str], number: int) -> str:
     """What the store calls the *number*th write of a call; ids that it put into the name are left out."""
     if number < len(names):
         ids = {write.key.pk, write.key.sk, *write.key.pk.split("#"), *write.key.sk.split("#")}
-        kept = [word for word in names[number].split(" ") if word not in ids and "#" not in word]
-        return " ".join(kept)
+        first, *rest = names[number].split(" ")
+        return " ".join((first, *(word for word in rest if word not in ids and "#" not in word)))
     if isinstance(write, Update):
         state = write.put.get("state")
         return f"to {state}" if state is not None else "+".join(sorted(write.put.keys() - UNNAMED))

@@ -13,6 +13,7 @@ ours and ends the test.
 import sys
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
@@ -60,11 +61,14 @@ MAX_SK: Final = 1024
 MAX_NUMBER: Final = 10**38
 MAX_DEPTH: Final = 32
 PAGE: Final = 1024 * 1024
+REACH: Final = 64
+"""How many changes are remembered where a function says how far an index is behind."""
 LARGE: Final = 512
 """Below it no value can take an item over its limit, and nobody needs to count."""
 
 _ABSENT: Final = object()
 _NOTHING: Final[Item] = {}
+_PLAIN: Final = frozenset({str, int, bool, bytes})
 _IS_LARGE: Final = 1
 _IS_NESTED: Final = 2
 
@@ -126,7 +130,7 @@ class TableCall:
         """
         if not self.changed.isdisjoint(other.touched) or not other.changed.isdisjoint(self.touched):
             return True
-        return self._is_seen_by(other) or other._is_seen_by(self)
+        return _is_seen_by(self, other) or _is_seen_by(other, self)
 
     def __str__(self) -> str:
         match self.operation:
@@ -140,13 +144,14 @@ class TableCall:
                 what = ", ".join(f"{key.pk} {key.sk}" for key in self.keys)
         return f"{self.number} {self.operation}: {what}"
 
-    def _is_seen_by(self, other: "TableCall") -> bool:
-        if other.operation == "query":
-            return any(key.pk == other.partition and key.sk.startswith(other.prefix) for key in self.changed)
-        if other.operation == "index":
-            names = INDEXES[other.index]
-            return any(_may_move(write, {*names[:2], *names[2]}) for write in self.writes)
-        return False
+
+def _is_seen_by(writing: TableCall, reading: TableCall) -> bool:
+    if reading.operation == "query":
+        return any(key.pk == reading.partition and key.sk.startswith(reading.prefix) for key in writing.changed)
+    if reading.operation == "index":
+        partition, sort, projected = INDEXES[reading.index]
+        return any(_may_move(write, {partition, sort, *projected}) for write in writing.writes)
+    return False
 
 
 def _may_move(write: Write, names: set[str]) -> bool:
@@ -265,7 +270,7 @@ class MemoryTable:
     `ports.Table`.
 
     *lag*: how many changes of items an index query is behind, a number or a function of the query; *reach*: how many
-    are remembered at most (by default as many as a number *lag* says). *page_bytes*: where a page ends (the service:
+    are remembered at least. *page_bytes*: where a page ends (the service:
     `PAGE`); None for no end but the limit. *strict*: empty strings and None are rejected, which DynamoDB would store
     and the product never means to. *metered*: count units.
     """
@@ -279,7 +284,6 @@ class MemoryTable:
         strict: bool = True,
         metered: bool = False,
     ) -> None:
-        self.lag = lag
         self.page_bytes = page_bytes
         self.strict = strict
         self.number = 0
@@ -288,7 +292,8 @@ class MemoryTable:
         )
         self.bill: Bill | None = Bill() if metered else None
         self.recorded: set[ClauseId] = set()
-        self._reach = reach if reach is not None else (lag if isinstance(lag, int) else PAGE)
+        self._lag: Lag = 0
+        self._reach = reach or 0
         self._items: dict[Address, _Row] = {}
         self._is_shared = False
         self._views: _Views | None = None
@@ -304,8 +309,19 @@ class MemoryTable:
         self._dropped_in: frozenset[tuple[str, str]] = frozenset()
         self._records = False
         self._is_named = False
+        self.lag = lag
 
     # --- knobs ---
+
+    @property
+    def lag(self) -> Lag:
+        """How many changes of items an index query is behind. Changes made before it was first set are seen at once."""
+        return self._lag
+
+    @lag.setter
+    def lag(self, lag: Lag) -> None:
+        self._lag = lag
+        self._reach = max(self._reach, lag if isinstance(lag, int) else REACH)
 
     def watch(self, *, before: Hook | None = None, after: Hook | None = None, faults: Faults | None = None) -> None:
         """
@@ -442,7 +458,7 @@ class MemoryTable:
         self.number += 1
         self.calls["index"] += 1
         call = TableCall(self.number, "index", index=index, partition=partition)
-        behind = self.lag if isinstance(self.lag, int) else self.lag(call)
+        behind = self._lag if isinstance(self._lag, int) else self._lag(call)
         if self._is_watched:
             page: Page = self._watched(call, lambda: self._query_index(index, partition, upto, limit, after, behind))
             return page
@@ -476,13 +492,14 @@ class MemoryTable:
         found: list[Item] = []
         size = 0
         more = False
+        counts = self.page_bytes is not None or self.bill is not None
         for sk in sks[start:]:
             if not sk.startswith(prefix):
                 break
             row = self._items[pk, sk]
-            if self.page_bytes is not None:
-                if found and size + _size(row) > self.page_bytes:
-                    more = True
+            if counts:
+                more = self.page_bytes is not None and bool(found) and size + _size(row) > self.page_bytes
+                if more:
                     break
                 size += _size(row)
             found.append(_given(row))
@@ -490,7 +507,7 @@ class MemoryTable:
                 more = True
                 break
         if self.bill is not None:
-            self.bill.reads += _units(sum(_size_of_item(item) for item in found), 4096)
+            self.bill.reads += _units(size, 4096)
         return Page(tuple(found), _wired({"PK": found[-1]["PK"], "SK": found[-1]["SK"]}) if more else None)
 
     def _query_index(
@@ -509,6 +526,7 @@ class MemoryTable:
         found: list[Item] = []
         size = 0
         more = False
+        counts = self.page_bytes is not None or self.bill is not None
         for sort, pk, sk in entries[start:]:
             if upto is not None and sort > upto:
                 break
@@ -516,9 +534,9 @@ class MemoryTable:
             if projected:
                 source = rows.get((pk, sk)) or self._items[pk, sk]
                 entry |= {name: _thawed(source.item[name]) for name in projected if name in source.item}
-            if self.page_bytes is not None:
-                if found and size + _size_of_item(entry) > self.page_bytes:
-                    more = True
+            if counts:
+                more = self.page_bytes is not None and bool(found) and size + _size_of_item(entry) > self.page_bytes
+                if more:
                     break
                 size += _size_of_item(entry)
             found.append(entry)
@@ -526,7 +544,7 @@ class MemoryTable:
                 more = True
                 break
         if self.bill is not None:
-            self.bill.reads += _units(sum(map(_size_of_item, found)), 4096) / 2
+            self.bill.reads += _units(size, 4096) / 2
         keys = ("PK", "SK", hash_name, sort_name)
         return Page(tuple(found), _wired({name: found[-1][name] for name in keys}) if more else None)
 
@@ -749,8 +767,8 @@ class MemoryTable:
                 flags |= _IS_LARGE
         for name, members in write.exclude.items():
             taken = _members(members)
-            held = item.get(name)
-            if held is None:
+            held = item.get(name, _ABSENT)
+            if held is _ABSENT:
                 continue
             if type(held) is not frozenset:
                 raise _OperandError(f"{name} is no set")
@@ -897,10 +915,8 @@ class MemoryTable:
             raise StoreError
         is_batch = call.operation == "batch_update"
         if fault is TableFault.APPLIED:
-            try:
+            with suppress(WriteRefusedError):  # lost as an answer would be
                 act()
-            except WriteRefusedError:
-                pass  # the refusal is lost as an answer would be
         if is_batch:
             return self._faulty_batch([each for each in call.writes if isinstance(each, Update)], fault)
         if fault in (TableFault.CONFLICT, TableFault.THROTTLED, TableFault.PARTLY_BUSY):
@@ -930,7 +946,12 @@ class _OperandError(RequestRejectedError):
 # --- conditions ---
 
 
-def _holds(when: Condition, item: Item) -> bool:
+def holds(when: Condition, item: Mapping[str, Any] | None) -> bool:
+    """Whether a condition is true of an item, or of none."""
+    return _holds(when, _NOTHING if item is None else item)
+
+
+def _holds(when: Condition, item: Mapping[str, Any]) -> bool:
     """Every member is looked at, whatever the others say: an unsound one is rejected."""
     held = True
     for each in when:
@@ -942,7 +963,7 @@ def _holds(when: Condition, item: Item) -> bool:
     return held
 
 
-def _one_holds(either: AnyOf, item: Item) -> bool:
+def _one_holds(either: AnyOf, item: Mapping[str, Any]) -> bool:
     if not either.clauses:
         raise RequestRejectedError("one of nothing")
     held = False
@@ -952,7 +973,7 @@ def _one_holds(either: AnyOf, item: Item) -> bool:
     return held
 
 
-def _clause_holds(clause: Clause, item: Item) -> bool:
+def _clause_holds(clause: Clause, item: Mapping[str, Any]) -> bool:
     operator = clause.operator
     found = item.get(clause.attribute, _ABSENT)
     if operator == "absent":
@@ -968,7 +989,7 @@ def _clause_holds(clause: Clause, item: Item) -> bool:
         if type(found) is not kind:
             return False
         if kind is list or kind is dict:
-            return _canonical(found) == _canonical(wanted)
+            return bool(_canonical(found) == _canonical(wanted))
         return bool(found == wanted)
     if operator == "<>":  # of an attribute that is absent it is true: nothing is equal to it
         return not _clause_holds(Clause(clause.attribute, "=", wanted), item)
@@ -980,7 +1001,7 @@ def _clause_holds(clause: Clause, item: Item) -> bool:
         raise RequestRejectedError(f"nothing is in order with {wanted!r}")
     if operator == "size <":
         size = _length(found)
-        return size is not None and kind is int and size < wanted
+        return size is not None and kind is int and bool(size < wanted)
     if type(found) is not kind:
         return False
     if operator == "<=":
@@ -997,9 +1018,9 @@ def _clause_holds(clause: Clause, item: Item) -> bool:
 def _contains(found: Any, wanted: Any) -> bool:
     kind = type(found)
     if kind is str or kind is bytes:
-        return type(wanted) is kind and wanted in found
+        return type(wanted) is kind and bool(wanted in found)
     if kind is frozenset:
-        return type(wanted) is str and wanted in found
+        return type(wanted) is str and bool(wanted in found)
     if kind is list:
         return any(_canonical(member) == _canonical(wanted) for member in found)
     return False
@@ -1049,7 +1070,7 @@ def _number(number: int) -> int:
 
 
 def _storable(value: Any, depth: int = 1) -> Any:
-    """The value as it is stored: plain types, apart from what the caller holds. Rejects what DynamoDB has no type for."""
+    """The value as it is stored: of plain types, shared with nobody. Rejects what DynamoDB has no type for."""
     if value is None or type(value) in (bool, bytes):
         return value
     if isinstance(value, str):
@@ -1171,5 +1192,6 @@ def _canonical(value: Any) -> Any:
 
 
 def _digest(item: Mapping[str, Any]) -> int:
-    text = repr(sorted([(name, _canonical(value)) for name, value in item.items()], key=lambda pair: pair[0]))
-    return int.from_bytes(blake2b(text.encode(), digest_size=16).digest())
+    plain = [(name, value if type(value) in _PLAIN else _canonical(value)) for name, value in item.items()]
+    plain.sort()  # by name: no two are the same
+    return int.from_bytes(blake2b(repr(plain).encode(), digest_size=16).digest())
