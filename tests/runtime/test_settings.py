@@ -9,6 +9,7 @@ from quitclaim.runtime.settings import (
     AccessTokenSettings,
     AppApiSettings,
     ConnectSettings,
+    MaintainSettings,
     ReconcileSettings,
     RevokeSweepSettings,
     Settings,
@@ -24,6 +25,7 @@ KINDS: dict[str, type[Settings]] = {
     "connect": ConnectSettings,
     "revoke_sweep": RevokeSweepSettings,
     "reconcile": ReconcileSettings,
+    "maintain": MaintainSettings,
 }
 LOCAL = {"QUITCLAIM_CLOCK_FILE", "QUITCLAIM_CATALOGUE"}
 POWERTOOLS = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE", "POWERTOOLS_LOG_LEVEL"}

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from quitclaim.runtime.telemetry import ALLOWED, FieldNotAllowedError
+from quitclaim.runtime.telemetry import ALLOWED, FieldNotAllowedError, RunFailedError
 
 CANARY = "canary-77aa"
 POWERTOOLS_ITSELF = {
@@ -182,3 +182,39 @@ def test_more_than_a_hundred_metrics_are_all_written(spoken):
 
     names = {name for line in spoken.lines() for name in line if name.startswith("Metric")}
     assert len(names) == 120
+
+
+# --- an invocation ---------------------------------------------------------------------------------------------------
+
+
+def test_an_invocation_writes_its_metrics_however_it_ends(spoken):
+    """Well, or by a fault: that one rises as an error of ours, for Lambda logs the words of whatever rises."""
+    with spoken.telemetry.invocation():
+        spoken.telemetry.count("SweepHeartbeat")
+    well = spoken.lines()
+
+    def run():
+        with spoken.telemetry.invocation():
+            spoken.telemetry.count("SweepHeartbeat")
+            fails()
+
+    with pytest.raises(RunFailedError) as raised:
+        run()
+    badly = spoken.lines()
+
+    assert [line["SweepHeartbeat"] for line in well] == [[1.0]]
+    assert [line["SweepHeartbeat"] for line in badly if "_aws" in line] == [[1.0]]
+    assert [(line["message"], line["fault"]) for line in badly if "fault" in line] == [("run failed", "ValueError")]
+    assert str(raised.value) == "ValueError"
+    assert raised.value.__suppress_context__
+    assert CANARY not in spoken.raw
+
+
+def test_a_return_from_inside_an_invocation_returns(spoken):
+    """Nothing is swallowed, and nothing is made of it."""
+
+    def run():
+        with spoken.telemetry.invocation():
+            return 1
+
+    assert run() == 1

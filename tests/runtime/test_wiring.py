@@ -8,7 +8,7 @@ from quitclaim.runtime import wiring
 from quitclaim.runtime.settings import SettingsError
 from quitclaim.runtime.wiring import PATIENT, PURPOSES, QUICK
 from quitclaim.security.keys import PurposeNotGrantedError
-from tests.infra.deployed import function_ids, functions, role_of, statements
+from tests.infra.deployed import function_ids, functions, listed, role_of, statements
 
 BUILDERS = {
     "app_api": wiring.app_api,
@@ -16,6 +16,7 @@ BUILDERS = {
     "connect": wiring.connect,
     "revoke_sweep": wiring.revoke_sweep,
     "reconcile": wiring.reconcile,
+    "maintain": wiring.maintain,
 }
 ENVIRONMENT = {
     "QUITCLAIM_TABLE": "table",
@@ -39,10 +40,11 @@ def environment(aws, monkeypatch):
 
 
 def purposes_of_role(function):
-    """The key purposes that the function's role lets it use."""
+    """The key purposes whose keys the function's role lets it open."""
     return {
         purpose
         for statement in statements(role_of(function))
+        if "kms:Decrypt" in listed(statement["Action"])
         for purpose in (statement.get("Condition", {}).get("StringEquals", {}).get("kms:EncryptionContext:purpose", []))
     }
 
