@@ -62,6 +62,7 @@ class Process:
     is_done: bool = False
     dies_after_call: bool = False
     skew_ms: int = 0
+    clock_read: int = 0
     stalls_after: int | None = None
     faults: dict[int, Any] = field(default_factory=dict)
     _green: Any = None

@@ -40,6 +40,7 @@ from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
 from tests.proof.ledger import Fault, Issued, Kind, Ledger
 from tests.proof.stepping import Call, Process, run_straight
+from tests.proof.steps import faults_of_step
 from tests.proof.table import MemoryTable
 
 T0: Final = 1_800_000_000_000
@@ -141,7 +142,22 @@ class World:
     def tokens_in(self, sealed: bytes) -> frozenset[str]:
         """The refresh tokens that sealed bytes hold."""
         known = self.contents.get(sealed)
-        return _tokens_in(sealed) if known is None else known
+        if known is not None or not isinstance(sealed, bytes):
+            return known or frozenset()
+        return _tokens_in(sealed)
+
+    def is_deleted(self, partition: str) -> bool:
+        """Whether the owner of a partition is deleted."""
+        owner = self.table.item(Key(partition, "OWNER"))
+        return owner is not None and "deleted_at" in owner
+
+    def committed(self, before: Mapping[Key, Mapping[str, Any] | None], process: Process) -> None:
+        """A call of the table is over: judge what it changed; but where unsound items are expected, nobody can."""
+        if not before or self.on_fault != self._unexpected_fault:
+            return
+        changes = {key: (old, self.table.item(key)) for key, old in before.items()}
+        for fault in faults_of_step(self, changes, process.clock_read):
+            self.violation(fault)
 
     def _unexpected_fault(self, kind: str, fault: Exception) -> None:
         self.violation(f"C-42: {kind} failed with {type(fault).__name__}: {fault}")
@@ -176,20 +192,28 @@ class SteppedTable:
         return self._table.query_index(index, partition, upto=upto, limit=limit, after=after)
 
     def write(self, write: Write) -> None:
-        self._do(f"write {_name(write)}", _things((write,)), True, lambda: self._table.write(write))
+        self._do(f"write {_name(write)}", _things((write,)), True, lambda: self._table.write(write), (write,))
 
     def transact(self, writes: Sequence[Write]) -> None:
         things = _things(writes)
-        self._do("transact " + "+".join(map(_name, writes)), things, True, lambda: self._table.transact(writes))
+        self._do("transact " + "+".join(map(_name, writes)), things, True, lambda: self._table.transact(writes), writes)
 
     def batch_update(self, updates: Sequence[Update]) -> Any:
-        return self._do("batch_update", _things(updates), True, lambda: self._table.batch_update(updates))
+        return self._do("batch_update", _things(updates), True, lambda: self._table.batch_update(updates), updates)
 
-    def _do(self, what: str, things: frozenset[str], changes: bool, act: Callable[[], Any]) -> Any:
+    def _do(
+        self,
+        what: str,
+        things: frozenset[str],
+        changes: bool,
+        act: Callable[[], Any],
+        writes: Sequence[Write] = (),
+    ) -> Any:
         call = Call(what, things, changes)
         self._process.before(call)
         self._process.history.append(what)
         fault = self._process.faults.pop(self._process.calls - 1, None)
+        before = {write.key: self._world.table.item(write.key) for write in writes}
         try:
             if fault is None:
                 return act()
@@ -199,6 +223,7 @@ class SteppedTable:
             finally:
                 self._world.table.watch()
         finally:
+            self._world.committed(before, self._process)
             self._process.after(call)
 
 
@@ -232,7 +257,8 @@ class ProcessClock:
         self.paused = 0
 
     def now(self) -> int:
-        return self._world.now + self._process.skew_ms
+        self._process.clock_read = self._world.now + self._process.skew_ms
+        return self._process.clock_read
 
     def pause(self, ms: int) -> None:
         self.paused += ms
@@ -367,7 +393,7 @@ def _of(ref: ConnectionRef) -> str:
 
 
 def _tokens_in(sealed: bytes) -> frozenset[str]:
-    text = sealed.decode().rpartition(";")[2]
+    text = sealed.decode(errors="replace").rpartition(";")[2]
     return frozenset(part for each in text.split(",") for part in [each.split("=")[-1]] if part.startswith("rt-"))
 
 
@@ -413,7 +439,7 @@ class SimulatedClient:
 
     def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
         def act() -> TokenAnswer:
-            self._must_be_recorded("exchange", lambda item: item["ty"] == "exchange" and item["outcome"] == "open")
+            self._must_be_recorded("exchange", lambda item: item.get("ty") == "exchange" and item["outcome"] == "open")
             if self._world.ledger.exchanges.get(code.reveal()):
                 self._world.violation(f"P-3: the code {code.reveal()} is sent a second time")
             return self._tokens("exchange", lambda: self._world.ledger.exchange(code.reveal(), self._world.now))
@@ -424,7 +450,7 @@ class SimulatedClient:
         token = refresh_token.reveal()
 
         def is_record(item: Mapping[str, Any]) -> bool:
-            return item["ty"] == "grant" and bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
+            return item.get("ty") == "grant" and bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
 
         def act() -> TokenAnswer:
             self._must_be_recorded("refresh", is_record, or_stopped=True)
@@ -447,7 +473,7 @@ class SimulatedClient:
 
         def act() -> RevokeAnswer:
             self._must_be_recorded(
-                "revoke", lambda item: item["ty"] == "revocation" and item.get("lease_until", 0) > self._now
+                "revoke", lambda item: item.get("ty") == "revocation" and item.get("lease_until", 0) > self._now
             )
             fault = self._world.fault("revoke")
             if fault in (Fault.NOT_ACTED, Fault.LOST):
@@ -518,7 +544,7 @@ class SimulatedClient:
     ) -> None:
         """A stop may take the record over as an expected successor while the request is on its way."""
         for item in self._world.table.items():
-            if is_record(item) or (or_stopped and item["ty"] == "revocation" and item.get("expected")):
+            if is_record(item) or (or_stopped and item.get("ty") == "revocation" and item.get("expected")):
                 return
         self._world.violation(f"I-2: a {what} request left without its record")
 
@@ -613,7 +639,8 @@ class Ports:
 
     @property
     def revoking(self) -> Revoking:
-        return Revoking(self.reads, self.revocations, self.clients, self.vault, self.clock, self.world.calls_of())
+        calls, on_fault = self.world.calls_of(), self.world.on_fault
+        return Revoking(self.reads, self.revocations, self.clients, self.vault, self.clock, calls, on_fault=on_fault)
 
     @property
     def reconciling(self) -> Reconciling:

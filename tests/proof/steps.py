@@ -1,0 +1,378 @@
+"""
+The judge of single steps: what one commit may do to what was there, whoever made it (I-3 to I-11, I-18).
+
+A state at rest forgets how it was reached; this looks at each commit as it happens. Time is the clock that the writer
+read last: a frozen writer is judged by what it knew.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from quitclaim.domain.limits import GUARD_MS, LINK_VISITS, WRONG_CODES
+from quitclaim.ports import Key
+
+if TYPE_CHECKING:
+    from tests.proof.world import World
+
+type Item = Mapping[str, Any]
+type Change = tuple[Item | None, Item | None]
+
+NOTICES: Final = frozenset({"unconfirmed", "expired", "unreadable", "unsupported"})
+TERMINAL: Final = NOTICES | {"confirmed"}
+
+CONNECTION: Final[Mapping[str | None, frozenset[str]]] = {
+    None: frozenset({"authorizing"}),
+    "authorizing": frozenset({"authorizing", "ready", "failed", "reconciling_link", "revoking"}),
+    "ready": frozenset({"revoking", "needs_reconnect"}),
+    "needs_reconnect": frozenset({"authorizing", "revoking"}),
+    "failed": frozenset({"authorizing", "revoking", "reconciling_link"}),
+    "reconciling_link": frozenset({"reconciling_link", "ready", "failed", "revoking"}),
+    "revoking": frozenset({"reconciling_revoke", "revoked", "revoking"}),
+    "reconciling_revoke": frozenset({"reconciling_revoke", "revoking", "revoked"}),
+    "revoked": frozenset({"authorizing"}),
+}
+EXCHANGE: Final[Mapping[str | None, frozenset[str]]] = {
+    None: frozenset({"open"}),
+    "open": frozenset({"held", "cleanup", "unconfirmed", "ended"}),
+    "held": frozenset({"held", "installed", "cleanup"}),
+    "installed": frozenset(),
+    "cleanup": frozenset({"cleanup"}),
+    "unconfirmed": frozenset({"unconfirmed", "cleanup"}),
+    "ended": frozenset({"cleanup"}),
+}
+"""States against events of the table of writes, section 5, as what may follow what."""
+
+
+def faults_of_step(world: "World", changes: Mapping[Key, Change], now: int) -> list[str]:
+    """What is wrong with one commit: the items that it changed, before and after."""
+    found: list[str] = []
+    for key, (before, after) in changes.items():
+        if before == after:
+            continue
+        kind = (after or before or {}).get("ty", "")
+        if before is not None and after is not None and after["v"] <= before["v"]:
+            found.append(f"I-18: {key.sk} of {key.pk} changed, and its version did not grow")
+        judge = JUDGES.get(kind)
+        if judge is not None:
+            found += [f"{fault}: {key.pk} {key.sk}" for fault in judge(world, changes, before, after, now)]
+    return found
+
+
+type Judge = Callable[["World", Mapping[Key, Change], Item | None, Item | None, int], Iterable[str]]
+
+
+def _owner(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    if after is None:
+        yield "I-10: an owner's fence is gone"
+    elif before is not None:
+        for name in ("deleted_at", "stopped_at"):
+            if name in before and after.get(name) != before[name]:
+                yield f"I-10: {name} of an owner was changed"
+        if after["epoch"] < before["epoch"]:
+            yield "I-10: an owner's epoch fell"
+
+
+def _connection(
+    world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int
+) -> Any:
+    if after is None:
+        return
+    old = before or {"state": None, "generation": 0}
+    is_other = after["state"] != old["state"]
+    moves = after["generation"] - old["generation"]
+    if after["state"] not in CONNECTION[old["state"]]:
+        yield f"a connection went from {old['state']} to {after['state']}"
+    is_restart = after["state"] == "authorizing" and after.get("phase") == "link" and moves == 1
+    begins = is_restart or (is_other and after["state"] in ("revoking", "needs_reconnect"))
+    if moves != (1 if begins else 0):
+        yield f"I-5: {old['state']} {old['generation']} became {after['state']} {after['generation']}"
+    is_same_attempt = after.get("phase") == "exchanging" and after.get("exchange") == old.get("exchange")
+    if after["state"] == "authorizing" and old.get("phase") == "exchanging" and not is_restart and not is_same_attempt:
+        yield "I-5: an attempt took the place of another one of its generation"
+    if "subject" in old and after.get("subject") != old["subject"]:
+        yield "S-21: a connection's account was exchanged"
+    if is_restart and world.is_deleted(after["PK"]):
+        yield "I-10: a connection of a deleted owner was started"
+
+
+def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    if after is None:
+        yield "I-1: an exchange is gone"
+        return
+    outcome = before["outcome"] if before else None
+    if after["outcome"] not in EXCHANGE[outcome]:
+        yield f"I-3: an exchange went from {outcome} to {after['outcome']}"
+    if before is None:
+        yield from _begun(world, changes, after)
+        return
+    for name in ("rid", "started", "ends", "generation", "kind"):
+        if before[name] != after[name]:
+            yield f"I-3: {name} of an exchange was changed"
+    if after["outcome"] == "installed" and outcome == "held" and before["hold_ends"] <= now:
+        yield "I-3: installed after its hold was over"
+    if after["outcome"] == "held" and outcome == "open" and before["ends"] <= now:
+        yield "I-3: held after its window was over"
+    if "acknowledged" in before and after.get("acknowledged") != before["acknowledged"]:
+        yield "F-32: an acknowledgement was taken back or repeated"
+    if "acknowledged" in after and "acknowledged" not in before:
+        if after["outcome"] != "unconfirmed":
+            yield "F-33: an exchange that is no notice was acknowledged"
+        if before["ends"] + GUARD_MS > now:
+            yield "custody rule 2: acknowledged while a grant could still come"
+    if after["wrong"] > before["wrong"]:
+        if outcome != "held" or before["hold_ends"] <= now:
+            yield "DESIGN 16: a wrong code was counted where nothing waits for one"
+        if after["wrong"] >= WRONG_CODES:
+            yield "DESIGN 16: five wrong codes, and the grant still waits"
+
+
+def _begun(world: "World", changes: Mapping[Key, Change], exchange: Item) -> Iterable[str]:
+    """I-2, I-5, I-9, I-10 for an exchange that begins."""
+    pk, connection, client = exchange["PK"], exchange["SK"].split("#")[1], exchange["client"]
+    if world.is_deleted(pk):
+        yield "I-10: an exchange of a deleted owner was begun"
+    before, after = changes.get(Key(pk, f"C#{connection}"), (None, None))
+    if before is None or after is None or before["state"] != "authorizing" or before.get("phase") != "link":
+        yield "I-5: an exchange was begun for a connection that waits for none"
+    elif before["generation"] != exchange["generation"]:
+        yield "I-5: an exchange was begun for another generation"
+    spent = [old for old, new in changes.values() if old is not None and old["ty"] == "authorization"]
+    if len(spent) != 1 or "consumed_at" in spent[0] or "discarded_at" in spent[0]:
+        yield "M-33: an exchange was begun without spending a state"
+    yield from (f"I-9: begun although {blocker}" for blocker in blockers(world, pk, client, exchange))
+
+
+def blockers(world: "World", pk: str, client: str, exchange: Item) -> Iterable[str]:
+    """What stands before a new grant of an owner and client, read from everything but the barrier."""
+    for item in world.table.items():
+        ty = item["ty"]
+        if ty == "exchange" and item["PK"] == pk and item["client"] == client and item["SK"] != exchange["SK"]:
+            if item["outcome"] in ("open", "held"):
+                yield f"{item['SK']} is {item['outcome']}"
+            elif item["outcome"] == "unconfirmed" and "acknowledged" not in item:
+                yield f"{item['SK']} is not acknowledged"
+        elif ty == "revocation" and f"O#{item['t']}#{item['o']}" == pk and item["client"] == client:
+            if item.get("listed") is False:
+                continue
+            if item["state"] == "pending" and not _is_held(world, item):
+                yield f"{item['PK']} is pending"
+            elif item["state"] in NOTICES and "acknowledged" not in item:
+                yield f"{item['PK']} is not acknowledged"
+        elif ty == "intent" and item["PK"] == pk and item["client"] == client and item["purge"] == "pending":
+            yield f"{item['SK']} is not purged"
+
+
+def _is_held(world: "World", revocation: Item) -> bool:
+    """Whether it is the hold of an exchange that is held: then that exchange is what blocks, or is about to install."""
+    return any(
+        item["ty"] == "exchange" and item["outcome"] == "held" and item["rid"] == revocation["PK"][2:]
+        for item in world.table.items()
+    )
+
+
+def _grant(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    if after is None:
+        yield from _grant_gone(changes, before)
+        return
+    if before is None or after["generation"] != before["generation"] or after["rid"] != before["rid"]:
+        if before is not None:
+            yield "I-4: a live grant was overwritten"
+        yield from _installed(world, changes, after, now)
+        return
+    for name in ("family", "generation", "rid", "reach"):
+        if before[name] != after[name]:
+            yield f"I-6: {name} of a grant was changed"
+    if after["use"] != before["use"]:
+        if after["tv"] != before["tv"] + 1:
+            yield f"I-6: version {before['tv']} was replaced by {after['tv']}"
+        if after.get("saved_by") != before.get("lease"):
+            yield "I-6: saved by somebody who does not hold the lease"
+    if "lease" in after and after["lease"] != before.get("lease"):
+        if "lease" in before and before["lease_until"] + GUARD_MS > now:
+            yield "I-6: a lease was taken from its holder"
+        if after["lease"] not in after.get("attempts", ()):
+            yield "I-2: a lease without its attempt on record"
+
+
+def _grant_gone(changes: Mapping[Key, Change], before: Item | None) -> Iterable[str]:
+    queued = [new for _, new in changes.values() if new is not None and new["ty"] == "revocation"]
+    if before is not None and not any(item["PK"] == f"Q#{before['rid']}" for item in queued):
+        yield "I-1: a grant is gone, and nothing was queued for it"
+
+
+def _installed(world: "World", changes: Mapping[Key, Change], grant: Item, now: int) -> Iterable[str]:
+    """I-3, I-5, I-9, I-10 and A-3 for a grant that becomes the live one."""
+    pk, connection = grant["PK"], grant["SK"].split("#")[1]
+    exchange = world.table.item(Key(pk, f"X#{connection}#{grant['family'].split('#')[0]}"))
+    before, after = changes.get(Key(pk, f"C#{connection}"), (None, None))
+    if world.is_deleted(pk):
+        yield "I-10: installed for a deleted owner"
+    if exchange is None or exchange["outcome"] != "installed":
+        yield "I-3: installed, and its exchange does not say so"
+        return
+    old, _ = changes.get(Key(pk, exchange["SK"]), (None, None))
+    if old is None or old["outcome"] != "held":
+        yield "I-3: installed a second time"
+    held, left = changes.get(Key(f"Q#{grant['rid']}", "Q"), (None, None))
+    if held is None or left is not None or held.get("lease") != exchange["SK"].split("#")[2]:
+        yield "I-3: installed without the hold"
+    if before is None or after is None or before["state"] != "authorizing" or after["state"] != "ready":
+        yield "I-5: installed at a connection that does not wait for it"
+    elif before["generation"] != grant["generation"]:
+        yield "I-5: installed at another generation"
+    yield from (f"I-9: installed although {each}" for each in blockers(world, pk, exchange["client"], exchange))
+    for name in world.tokens_in(grant["use"]):
+        token = world.ledger.tokens[name]
+        if not token.alive and token.why_dead == "revoked":
+            yield f"A-3: {name} was dead on arrival, by our own revocation"
+
+
+def _revocation(
+    world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int
+) -> Any:
+    if after is None:
+        exchanges = [new for _, new in changes.values() if new is not None and new["ty"] == "exchange"]
+        if before is not None and not any(
+            item["outcome"] == "installed" and f"Q#{item['rid']}" == before["PK"] for item in exchanges
+        ):
+            yield "I-1: a revocation is gone, and its grant was not installed"
+        return
+    if before is None:
+        return
+    if before["state"] in TERMINAL and after["state"] != before["state"]:
+        yield f"I-7: {before['state']} became {after['state']}"
+    if "material" in before and "material" in after and before["material"] != after["material"]:
+        yield "custody rule 4: a revocation's material was changed"
+    if "material" in before and "material" not in after and after["state"] not in TERMINAL:
+        yield "D-5: a revocation's material is gone"
+    if before["state"] not in TERMINAL and after["state"] in TERMINAL:
+        yield from _settled(before, after, now)
+    if before["state"] == "parked" and after["state"] == "pending" and after["deadline"] <= now:
+        yield "custody rule 11: woken without a fresh deadline"
+    for name in ("finished", "acknowledged"):
+        if name in before and after.get(name) != before[name]:
+            yield f"I-7: {name} was changed or repeated"
+    if "acknowledged" in after and "acknowledged" not in before and before["state"] not in NOTICES:
+        yield f"F-33: {before['state']} was acknowledged"
+    if "lease" in after and after["lease"] != before.get("lease"):
+        if "lease" in before and before["lease_until"] + GUARD_MS > now:
+            held = any(item.get("SK", "").endswith(f"#{before['lease']}") for item in world.table.items())
+            yield "A-4: a held grant was taken from its exchange" if held else "D-13: a claim was taken from its worker"
+        if before["next"] > now:
+            yield "K-9: claimed before it was due"
+        if before["deadline"] <= now:
+            yield "I-8: claimed after its deadline"
+    for name in ("attempts", "claims", "excused"):
+        if after[name] < before[name]:
+            yield f"I-7: {name} of a revocation fell"
+
+
+def _settled(before: Item, after: Item, now: int) -> Iterable[str]:
+    if after["state"] in ("expired", "unreadable"):
+        if before["deadline"] + GUARD_MS > now:
+            yield "I-8: erased before its deadline"
+        return
+    if before["state"] != "pending" or "lease" not in before or after.get("settled_by") != before["lease"]:
+        yield "F-52: settled by somebody who does not hold the claim"
+    if before.get("deadline", 0) <= now:
+        yield "I-8: settled after its deadline"
+    if after["state"] == "confirmed" and ("expected" in before or "lost" in before):
+        yield "I-13: confirmed although a successor may be alive"
+
+
+def _intent(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    if after is None:
+        yield "I-11: a stop is gone"
+        return
+    if before is None:
+        return
+    for name in ("token", "reason", "client", "closed"):
+        if name in before and after.get(name) != before[name]:
+            yield f"I-11: {name} of a stop was changed"
+    if before["purge"] == "done" and after["purge"] != "done":
+        yield "I-11: a purge that was done is open again"
+    if not before.get("rids", frozenset()) <= after.get("rids", frozenset()):
+        yield "custody rule 5: a stop forgot a revocation"
+    if "closed" in after and "closed" not in before:
+        if after["purge"] != "done" or not after.get("comp_derived") or after["comp_open"]:
+            yield "I-13: closed before purge and compensations"
+        yield from _closed(world, changes, after)
+
+
+def _closed(world: "World", changes: Mapping[Key, Change], intent: Item) -> Iterable[str]:
+    """I-13: everything of the connection is over when its stop is."""
+    pk, connection = intent["PK"], intent["SK"].split("#")[1]
+    listed = set(intent.get("rids", ()))
+    for item in world.table.items():
+        if item["ty"] == "revocation" and f"O#{item['t']}#{item['o']}" == pk and item["c"] == connection:
+            is_later = item["g"] > int(intent["SK"].split("#")[2])
+            if is_later or (item["PK"][2:] not in listed and item.get("listed") is False):
+                continue
+            if item["state"] == "pending" or (item["state"] in NOTICES and "acknowledged" not in item):
+                yield f"I-13: closed although {item['PK']} is {item['state']}"
+        elif item["ty"] == "exchange" and item["PK"] == pk and item["SK"].split("#")[1] == connection:
+            is_open = item["outcome"] in ("open", "held") and not world.is_deleted(pk)
+            if is_open or (item["outcome"] == "unconfirmed" and "acknowledged" not in item):
+                yield f"I-13: closed although {item['SK']} is {item['outcome']}"
+
+
+def _authorization(
+    world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int
+) -> Any:
+    if before is None or after is None:
+        return
+    for name in ("consumed_at", "discarded_at"):
+        if name in before and after != before:
+            yield "M-33: a spent state was spent again"
+        if name in after and name not in before and before["expires"] <= now:
+            yield "M-33: a state was spent after it had expired"
+
+
+def _ticket(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    if before is None or after is None:
+        return
+    if after["visits"] > LINK_VISITS:
+        yield "DESIGN 4: a link was opened too often"
+    if after["visits"] > before["visits"] and before["expires"] <= now:
+        yield "DESIGN 4: a link was opened after it had expired"
+
+
+def _account(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    if after is None:
+        yield "custody rule 10: an account is gone"
+        return
+    if after["live"] < 0 or after["parked"] < 0:
+        yield "custody rule 10: a count fell below nothing"
+    old = before.get("killed_at") if before else None
+    is_claim = (
+        old != after.get("killed_at")
+        and after.get("killed_by") not in (None, "")
+        and (old is None or (after.get("killed_at") or 0) > old)
+    )
+    if is_claim and before is not None and before["live"] > 0:
+        yield "A-1: a wide revocation was claimed while a grant lives on the account"
+    if old is not None and (after.get("killed_at") or 0) < old and after.get("killed_by") != before.get("killed_by"):
+        yield "A-3: somebody lowered what another's revocation had raised"
+
+
+def _told(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    told = ("kind", "transition", "at", "body", "outcome", "rid", "request", "answer", "action", "reason")
+    if before is not None and (after is None or any(before.get(name) != after.get(name) for name in told)):
+        yield "what was told was changed or told again"
+
+
+JUDGES: Final[Mapping[str, Judge]] = {
+    "owner": _owner,
+    "connection": _connection,
+    "exchange": _exchange,
+    "grant": _grant,
+    "revocation": _revocation,
+    "intent": _intent,
+    "authorization": _authorization,
+    "ticket": _ticket,
+    "account": _account,
+    "event": _told,
+    "receipt": _told,
+    "idempotency": _told,
+    "audit": _told,
+}
