@@ -42,6 +42,7 @@ def calls_of_a_sweep(world: World) -> Counter[str]:
     return counted
 
 
+@pytest.mark.rule("G3", "G9", "F-47", "D-6")
 @pytest.mark.parametrize("due", [1, 25, 100, 200])
 def test_a_due_revocation_costs_a_share_of_four_calls(due):
     """G3, G9: a read, a claim and a settle are shared by 25; shards are asked once, or once more."""
@@ -56,6 +57,7 @@ def test_a_due_revocation_costs_a_share_of_four_calls(due):
     assert counted["write"] == counted["transact"] == 0
 
 
+@pytest.mark.rule("G3")
 def test_a_token_costs_at_most_sixteen_hundredths_of_a_call():
     """G3: query, read, claim and settle for 25 tokens each: 0.16 round trips a token, and two base writes."""
     world = a_world(stopped=200)
@@ -68,6 +70,7 @@ def test_a_token_costs_at_most_sixteen_hundredths_of_a_call():
     assert writes == 2 * 200
 
 
+@pytest.mark.rule("G8")
 def test_nothing_due_costs_the_same_whatever_is_stored():
     """G8: one index query a shard, with 0 connections stored or with hundreds."""
     few, many = calls_of_a_sweep(a_world(stopped=0)), calls_of_a_sweep(a_world(stopped=0, live=300))
@@ -75,6 +78,7 @@ def test_nothing_due_costs_the_same_whatever_is_stored():
     assert few == many == Counter({"index": SHARDS})
 
 
+@pytest.mark.rule("D-6", "I-16")
 def test_a_slow_client_does_not_take_the_others_places():
     """D-6: a client has its own cap in flight, so a hundred tokens of one leave room for another's."""
     world = a_world(stopped=120)

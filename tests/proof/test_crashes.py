@@ -14,6 +14,7 @@ from tests.proof.world import GUARD_STEP_MS
 DOUBLE_PER_SITUATION = 700 if NIGHTLY else 60
 
 
+@pytest.mark.rule("I-1", "I-2", "I-4", "I-7", "I-15", "F-31", "F-64", "D-1", "D-18", "D-24", "D-25", "D-37")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 def test_no_crash_loses_or_leaks_a_grant(situation: Situation) -> None:
     """
@@ -32,6 +33,7 @@ def test_no_crash_loses_or_leaks_a_grant(situation: Situation) -> None:
     assert not violations, "\n".join(violations)
 
 
+@pytest.mark.rule("I-1", "I-15", "F-30")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 def test_no_second_crash_during_recovery_does_either(situation: Situation) -> None:
     """A worker dies, and then so does the sweep or the reconciler that cleans up after it."""

@@ -15,6 +15,7 @@ LIMIT_PER_PAIR = None if NIGHTLY else 3_000
 LIMIT_PER_TRIPLE = 40_000 if NIGHTLY else 400
 
 
+@pytest.mark.rule("I-1", "I-2", "I-3", "I-5", "I-6", "I-9", "I-13", "D-3", "D-10", "F-43", "F-53", "F-62", "RB-32")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 def test_no_order_of_two_handlers_breaks_the_promise(situation: Situation) -> None:
     """Two requests or runs of a schedule meet, in every order of their calls."""
@@ -30,6 +31,7 @@ def test_no_order_of_two_handlers_breaks_the_promise(situation: Situation) -> No
     assert not violations, "\n".join(violations[:10])
 
 
+@pytest.mark.rule("I-1", "I-3", "I-8", "I-15", "F-64", "F-68", "U-17", "D-2", "D-32")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 def test_no_order_of_two_handlers_and_time_breaks_the_promise(situation: Situation) -> None:
     """The same while a window, lease, hold or deadline passes at any moment."""
