@@ -7,7 +7,7 @@ from pathlib import Path
 
 from infra.local.stack import LocalStack, LocalStackError, start_supervisor, wait_until_ready
 from infra.local.state import AlreadyRunningError, StateFolder
-from infra.local.supervisor import REPOSITORY, Options, supervise
+from infra.local.supervisor import REPOSITORY, Options, Spec, supervise
 
 DEFAULT_STATE = REPOSITORY / "var" / "local"
 
@@ -40,7 +40,9 @@ def main(words: list[str]) -> int:
         template=asked.template.resolve(),
         provider=asked.provider,
         schedules=asked.schedules,
-        parameters=dict(pair.split("=", 1) for pair in asked.parameter),
+        gate=asked.gate,
+        catalogue=tuple(Spec(Path(file).resolve(), dict(map(_pair, given))) for file, *given in asked.catalogue),
+        parameters=dict(map(_pair, asked.parameter)),
     )
     return supervise(options, until_stdin_closes=asked.until_stdin_closes)
 
@@ -60,6 +62,11 @@ def _show(folder: StateFolder) -> None:
     )
 
 
+def _pair(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name, value
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m infra.local", description=__doc__)
     parser.add_argument("command", choices=("up", "down", "status"))
@@ -69,6 +76,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--template", type=Path, default=REPOSITORY / "template.yaml")
     parser.add_argument("--parameter", action="append", default=[], metavar="NAME=VALUE", help="a template parameter")
     parser.add_argument("--no-schedules", dest="schedules", action="store_false", help="fire no schedule by the clock")
+    parser.add_argument(
+        "--catalogue",
+        action="append",
+        nargs="+",
+        default=[],
+        metavar=("FILE", "NAME=VALUE"),
+        help="a catalogue file more, and what its placeholders stand for",
+    )
+    parser.add_argument("--gate", action="store_true", help="let tests hold back AWS calls of the workers")
     parser.add_argument("--until-stdin-closes", action="store_true", help="stop when the starting process is gone")
     return parser
 

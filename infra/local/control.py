@@ -2,6 +2,7 @@
 The supervisor's control endpoint, for tests, the demonstration and a curious person. Loopback, JSON.
 
 GET /status · POST /clock {"advance_ms"} · POST /kill {"function"} · POST /fire {"name"} · GET /in-flight/<function>
+Of a stack with a gate: POST /gate/<function> {"call", "nth", "after"} · DELETE, GET /gate/<function>
 """
 
 import json
@@ -10,6 +11,7 @@ from typing import Any
 
 from infra.local.asgi import BodyTooLargeError, Receive, Scope, Send, answer_json, read_body
 from infra.local.clock import MovedClock
+from infra.local.gate import Gate, Shut
 from infra.local.schedules import Schedules, payload_of
 from infra.local.template import Template
 from infra.local.workers import Pool
@@ -29,12 +31,14 @@ class Control:
         schedules: Schedules,
         clock: MovedClock,
         ready: Mapping[str, Any],
+        gate: Gate | None = None,
     ) -> None:
         self._template = template
         self._pools = pools
         self._schedules = schedules
         self._clock = clock
         self._ready = ready
+        self._gate = gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one call."""
@@ -62,6 +66,11 @@ class Control:
                 return {"pid": await self._pool(body["function"]).kill_one()}
             case "POST", ["fire"]:
                 return await self._run_now(body["name"])
+            case "POST" | "DELETE" | "GET", ["gate", name] if self._gate is not None:
+                function = self._pool(name).function.name
+                if method == "POST":
+                    self._gate.shut(function, Shut(str(body["call"]), int(body["nth"]), bool(body["after"])))
+                return {"opened": self._gate.open(function)} if method == "DELETE" else self._gate.said(function)
         raise _UnknownNameError(f"no such call: {method} {path}")
 
     async def _run_now(self, name: str) -> object:

@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,6 +41,8 @@ class LocalStack:
         *,
         provider: bool = False,
         schedules: bool = True,
+        gate: bool = False,
+        catalogue: Iterable[tuple[Path, Mapping[str, str]]] = (),
         template: Path | None = None,
         parameters: Mapping[str, str] | None = None,
     ) -> None:
@@ -48,11 +50,15 @@ class LocalStack:
         self._arguments = ["--state", str(self._folder.root), "--until-stdin-closes"]
         self._arguments += ["--provider"] if provider else []
         self._arguments += [] if schedules else ["--no-schedules"]
+        self._arguments += ["--gate"] if gate else []
+        for file, variables in catalogue:
+            self._arguments += ["--catalogue", str(file), *(f"{name}={value}" for name, value in variables.items())]
         self._arguments += ["--template", str(template)] if template else []
         for name, value in (parameters or {}).items():
             self._arguments += ["--parameter", f"{name}={value}"]
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._ready: dict[str, Any] = {}
+        self._http = httpx.Client(timeout=180, trust_env=False, limits=httpx.Limits(max_keepalive_connections=0))
 
     @classmethod
     def running(cls, state_dir: Path | str) -> Self:
@@ -78,6 +84,7 @@ class LocalStack:
         self._stop()
 
     def _stop(self) -> None:
+        self._http.close()
         if self._supervisor is None:
             return
         self._supervisor.terminate()
@@ -212,12 +219,36 @@ class LocalStack:
             raise LocalStackError(f"{name} {done['verdict']}: {json.dumps(done['result'])}")
         return done["result"]
 
+    def shut_gate(self, function: str, call: str, *, nth: int = 1, after: bool = False) -> None:
+        """
+        Hold the *nth* AWS call of that name that *function* makes from now on, and those after it.
+
+        `UpdateItem`, `TransactWriteItems`, `Invoke` …: before AWS acts, or *after*. For a stack with a gate.
+        """
+        self._control("POST", f"/gate/{function}", {"call": call, "nth": nth, "after": after})
+
+    def open_gate(self, function: str) -> int:
+        """Let go of every AWS call of *function* that waits, and hold none any more; how many there were."""
+        return int(self._control("DELETE", f"/gate/{function}")["opened"])
+
+    def aws_calls(self, function: str) -> list[str]:
+        """The names of the AWS calls of *function* since its gate was last shut or opened."""
+        return list(self._control("GET", f"/gate/{function}")["calls"])
+
+    def wait_at_gate(self, function: str, within_s: float = 15.0) -> None:
+        """Return once an AWS call of *function* waits. With `after`, AWS has acted by then."""
+        end = time.monotonic() + within_s
+        while not self._control("GET", f"/gate/{function}")["waiting"]:
+            if time.monotonic() > end:
+                raise TimeoutError(f"within {within_s} s no call of {function} came to the gate")
+            time.sleep(0.01)
+
     def status(self) -> dict[str, Any]:
         """Everything the supervisor knows: addresses, workers, schedules, clock."""
         return self._control("GET", "/status")
 
     def _control(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        response = httpx.request(method, self.control_url + path, json=body, timeout=180, trust_env=False)
+        response = self._http.request(method, self.control_url + path, json=body)
         if response.status_code != 200:
             raise LocalStackError(f"{method} {path}: {response.text}")
         return dict(response.json())

@@ -28,6 +28,7 @@ from infra.local.children import Child, ChildFailedError, Family, said, until
 from infra.local.clock import MovedClock
 from infra.local.control import Control
 from infra.local.events import Stage
+from infra.local.gate import Gate
 from infra.local.http_front import HttpFront
 from infra.local.lambda_api import LambdaApi
 from infra.local.listeners import LOOPBACK, Listeners, free_port
@@ -45,7 +46,15 @@ PROVIDER_SPEC = REPOSITORY / "infra" / "local" / "provider" / "dot.yaml"
 
 
 class SpecError(Exception):
-    """The spec of the local provider does not hold."""
+    """A spec that was compiled for this stack does not hold."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A catalogue file for this stack alone, and the values of its placeholders: addresses that are known only now."""
+
+    file: Path
+    variables: Mapping[str, str]
 
 
 # The ways in which a start can fail that are said in one sentence; anything else shows its traceback.
@@ -61,6 +70,8 @@ class Options:
     stack_name: str = "local"
     provider: bool = False
     schedules: bool = True
+    gate: bool = False
+    catalogue: tuple[Spec, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     ministack: Path = REPOSITORY / ".venv-ministack" / "bin" / "ministack"
 
@@ -81,6 +92,7 @@ class Supervisor:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._workers: list[Worker] = []
         self._access_log: TextIO | None = None
+        self._gate: Gate | None = None
         self._fatal: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._clock: MovedClock
 
@@ -127,14 +139,19 @@ class Supervisor:
         for child in (ministack, provider[0] if provider else None):
             if child is not None:
                 self._run(self._watch(child))
-        base_url, ministack_url = (f"http://{LOOPBACK}:{ports[name]}" for name in ("http", "ministack"))
+        await asyncio.to_thread(_compile, options.catalogue, folder.catalogue)
+        base_url, ministack_url, lambda_url = (
+            f"http://{LOOPBACK}:{ports[name]}" for name in ("http", "ministack", "lambda")
+        )
+        if options.gate:
+            self._gate = Gate(ministack_url, lambda_url)
         provisioned = await asyncio.to_thread(provision, template, ministack_url, base_url, options.parameters)
         keys = local_keys(folder.keys_file)
         ready = {
             "pid": os.getpid(),
             "base_url": base_url,
             "control_url": f"http://{LOOPBACK}:{ports['control']}",
-            "lambda_url": f"http://{LOOPBACK}:{ports['lambda']}",
+            "lambda_url": lambda_url,
             "ministack_url": ministack_url,
             "provider": provider[1] if provider else None,
             "region": REGION,
@@ -147,7 +164,7 @@ class Supervisor:
             "keys_file": str(folder.keys_file),
             "logs": str(folder.logs),
         }
-        pools = self._make_pools(template, provisioned, ready, has_provider=provider is not None)
+        pools = self._make_pools(template, provisioned, ready)
         await self._serve(template, pools, keys, ports, ready)
         await asyncio.gather(*(worker.until_started() for worker in self._workers))
         folder.keep_ports(ports)
@@ -165,12 +182,11 @@ class Supervisor:
         child = await self._family.start("provider", command, log=log, environment={}, cwd=REPOSITORY)
         await until(lambda: bool(_ready_line(log)), child)
         said_ready = _ready_line(log)
-        await asyncio.to_thread(_compile_spec, folder.catalogue, said_ready["url"])
+        spec = Spec(PROVIDER_SPEC, {"base": said_ready["url"]})
+        await asyncio.to_thread(_compile, (spec,), folder.catalogue)
         return child, said_ready
 
-    def _make_pools(
-        self, template: Template, provisioned: Provisioned, ready: Mapping[str, Any], *, has_provider: bool
-    ) -> dict[str, Pool]:
+    def _make_pools(self, template: Template, provisioned: Provisioned, ready: Mapping[str, Any]) -> dict[str, Pool]:
         folder = self._folder
         added = {
             **CREDENTIALS,
@@ -178,7 +194,7 @@ class Supervisor:
             "AWS_ENDPOINT_URL_LAMBDA": ready["lambda_url"],
             "QUITCLAIM_CLOCK_FILE": str(folder.clock_file),
         }
-        if has_provider:
+        if self._options.provider or self._options.catalogue:
             added["QUITCLAIM_CATALOGUE"] = str(folder.catalogue)
         layers = os.pathsep.join(map(str, template.layers))
         pools = {}
@@ -186,6 +202,7 @@ class Supervisor:
             if not function.source.is_file():
                 raise TemplateError(f"the template names {function.source}, which is not there")
             pool = pools[function.name] = Pool(function)
+            own = added | self._gated(function.name)
             for number in range(function.workers):
                 port = self._listeners.reserve()
                 resolved = provisioned.environments[function.name]
@@ -195,12 +212,20 @@ class Supervisor:
                     family=self._family,
                     port=port,
                     log=folder.logs / f"{function.name}-{number}.log",
-                    environment=worker_environment(function, port, number, resolved, added, layers),
+                    environment=worker_environment(function, port, number, resolved, own, layers),
                     tell=tell,
                 )
                 pool.workers.append(worker)
                 self._listeners.mount(port, runtime_api(worker, function.arn))
         return pools
+
+    def _gated(self, function: str) -> dict[str, str]:
+        """The endpoints of a function that has a gate before AWS; a port of its own says who calls."""
+        if self._gate is None:
+            return {}
+        port = self._listeners.reserve()
+        self._listeners.mount(port, self._gate.app_of(function))
+        return dict.fromkeys(("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_LAMBDA"), f"http://{LOOPBACK}:{port}")
 
     async def _serve(
         self,
@@ -222,7 +247,7 @@ class Supervisor:
         front = HttpFront(template.routes, pools, principals, stage, self._access_log)
         self._listeners.mount(ports["http"], front, for_browsers=True)
         self._listeners.mount(ports["lambda"], lambda_api)
-        self._listeners.mount(ports["control"], Control(template, pools, schedules, self._clock, ready))
+        self._listeners.mount(ports["control"], Control(template, pools, schedules, self._clock, ready, self._gate))
         await self._listeners.start()
         for pool in pools.values():
             for worker in pool.workers:
@@ -256,6 +281,8 @@ class Supervisor:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._gate is not None:
+            await self._gate.close()
         await self._listeners.stop()
         await self._family.stop()
         remove_leftovers(self._folder.ministack)
@@ -304,14 +331,17 @@ def _when_stdin_closes(then: Callable[[], object]) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _compile_spec(folder: Path, base: str) -> None:
-    """Compile the local provider's spec, whose addresses are known only now, for the functions to read."""
-    from quitclaim.providers.compile import CatalogueError, compile_file  # pydantic: needed for this one file only
+def _compile(specs: tuple[Spec, ...], folder: Path) -> None:
+    """Compile specs of this stack, for the functions to read."""
+    if not specs:
+        return
+    from quitclaim.providers.compile import CatalogueError, compile_file  # pydantic: needed for these files only
 
-    try:
-        compile_file(PROVIDER_SPEC, folder, variables={"base": base}, allow_loopback=True)
-    except CatalogueError as faults:
-        raise SpecError(str(faults)) from None
+    for spec in specs:
+        try:
+            compile_file(spec.file, folder, variables=spec.variables, allow_loopback=True)
+        except CatalogueError as faults:
+            raise SpecError(str(faults)) from None
 
 
 def _ready_line(log: Path) -> dict[str, Any]:
