@@ -52,13 +52,17 @@ class RegisteredClient:
     name: str
     client_id: str
     secret: str = field(repr=False)
+    provider: str = "dot"
 
 
-def register_client(stack: LocalStack, provider: ProviderControl, name: str = "dot", **config: Any) -> RegisteredClient:
+def register_client(
+    stack: LocalStack, provider: ProviderControl, name: str = "dot", *, catalogue_id: str = "dot", **config: Any
+) -> RegisteredClient:
     """Register a client at the provider with the stack's callback, and give it to the stack as an app team would."""
-    client = RegisteredClient(name, f"quitclaim-{random.token_hex(6)}", random.token_urlsafe(32))
-    provider.register(client.client_id, client.secret, [f"{stack.base_url}/callback/dot"], name="Quitclaim, local")
-    settings = {"provider": "dot", "client_id": client.client_id, "scopes": ["identity", "notes"]} | config
+    client = RegisteredClient(name, f"quitclaim-{random.token_hex(6)}", random.token_urlsafe(32), catalogue_id)
+    callback = f"{stack.base_url}/callback/{catalogue_id}"
+    provider.register(client.client_id, client.secret, [callback], name="Quitclaim, local")
+    settings = {"provider": catalogue_id, "client_id": client.client_id, "scopes": ["identity", "notes"]} | config
     stack.add_client(name, settings, client.secret)
     return client
 
@@ -112,7 +116,8 @@ class Life:
 
     def start(self, **body: Any) -> str:
         """Start the connection; answers the link for the owner."""
-        asked = {"connection_id": self.connection_id, "provider": "dot", "client": self.client.name} | body
+        about = {"provider": self.client.provider, "client": self.client.name}
+        asked = {"connection_id": self.connection_id} | about | body
         answer = expect(self.api.post(f"{self.owner_path}/connections", json=asked), 201)
         link: str = answer["connect_url"]
         self.secrets.add(link.rpartition("/")[2])
@@ -201,19 +206,26 @@ class Life:
 
     def visit(self, link: str) -> Page:
         """Open the link and sign in; answers the provider's consent page."""
-        page = self.browser.open(link)
-        page = sign_in(self.browser, page, self.username, self.provider.accounts[self.username]["password"])
+        page = self.sign_in(self.browser.open(link))
         self.learn()
         return page
 
     def allow(self, page: Page, *, follow: bool = True) -> Page:
         """Consent; answers the page at the end of the callback."""
-        page = consent(self.browser, page, follow=follow)
+        page = self.say_yes(page, follow=follow)
         self.learn()
         for name, value in page.query.items():
             if name in SECRET_PARAMETERS:
                 self.secrets.add(value)
         return page
+
+    def sign_in(self, page: Page) -> Page:
+        """From the provider's login page to its consent page; another provider has other pages."""
+        return sign_in(self.browser, page, self.username, self.provider.accounts[self.username]["password"])
+
+    def say_yes(self, page: Page, *, follow: bool) -> Page:
+        """Answer the provider's consent page."""
+        return consent(self.browser, page, follow=follow)
 
     def code_on(self, page: Page) -> str:
         """The confirmation code: in the address of the app's return page, else on our result page."""
