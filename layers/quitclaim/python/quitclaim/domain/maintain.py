@@ -62,6 +62,20 @@ def may_compact_barrier(barrier: Barrier, in_flight: Exchange | None, *, owner_d
     return owner_deleted and is_empty and (in_flight is None or in_flight.outcome.is_over)
 
 
+def lapsed_notices(
+    revocations: Iterable[Revocation | None], exchanges: Iterable[Exchange | None], now: int
+) -> frozenset[str]:
+    """
+    Ids of a deleted owner's notices whose time is over: nobody is left to acknowledge them, and what they hold up
+    closes without that.
+    """
+    return frozenset(
+        each.rid for each in revocations if each is not None and may_compact_revocation(each, now, owner_deleted=True)
+    ) | frozenset(
+        each.id for each in exchanges if each is not None and may_compact_exchange(each, None, now, owner_deleted=True)
+    )
+
+
 # --- the look over the whole table -----------------------------------------------------------------------------------
 
 

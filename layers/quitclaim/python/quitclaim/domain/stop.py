@@ -123,34 +123,47 @@ class Close(StrEnum):
     NOT_NEEDED = "not_needed"
     RELEASED = "released"
     ATTESTED = "attested"
+    UNATTESTED = "unattested"  # of a deleted owner: nobody is left to say that the access is gone
 
 
 NOTHING_OWED: Final = frozenset({"not_needed", "absent"})
 """`provider` of a stop that found no grant, or of whose grant the provider knows nothing."""
 
 
-def close_of(intent: StopIntent, resolved: Iterable[Revocation | None], exchanges: Iterable[Exchange | None]) -> Close:
+def close_of(
+    intent: StopIntent,
+    resolved: Iterable[Revocation | None],
+    exchanges: Iterable[Exchange | None],
+    *,
+    lapsed: frozenset[str] = frozenset(),
+) -> Close:
     """
     Whether a stop is done: purge, compensations, and every revocation of the connection that is still listed (I-13).
 
     *resolved*: the intent's revocations and those of the barrier that belong to the connection; *exchanges*: those in
-    the barrier, likewise. "Revoked" is said only where every one was confirmed by the provider; a stop that lists none
-    closes only where that is known to be right.
+    the barrier, likewise. *lapsed*: ids of notices that wait for nobody's word any more, because their owner is deleted
+    and their time is over (F-69). "Revoked" is said only where every one was confirmed by the provider; a stop that
+    lists none closes only where that is known to be right.
     """
     if intent.closed is not None or intent.purge != "done" or not intent.comp_derived or intent.comp_open:
         return Close.NOT_YET
-    if any(exchange is None or exchange.acknowledged is None for exchange in exchanges):
-        return Close.NOT_YET
+    weakest = Close.NOT_NEEDED
+    order = (Close.NOT_NEEDED, Close.CONFIRMED, Close.RELEASED, Close.ATTESTED, Close.UNATTESTED)
+    for exchange in exchanges:
+        if exchange is None or (exchange.acknowledged is None and exchange.id not in lapsed):
+            return Close.NOT_YET
+        if exchange.acknowledged is None:
+            weakest = Close.UNATTESTED
     listed = tuple(resolved)
     if not listed and intent.provider not in NOTHING_OWED:
         return Close.NOT_YET
-    weakest = Close.NOT_NEEDED
-    order = (Close.NOT_NEEDED, Close.CONFIRMED, Close.RELEASED, Close.ATTESTED)
     for item in listed:
         if item is None:
             return Close.NOT_YET
         if item.state is RevocationState.PARKED:
             outcome = Close.RELEASED
+        elif item.rid in lapsed and not item.is_over:
+            outcome = Close.UNATTESTED
         elif item.finished is None or not item.is_over:
             return Close.NOT_YET
         else:

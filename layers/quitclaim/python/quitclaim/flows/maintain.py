@@ -309,20 +309,24 @@ def inspect(deadline: Deadline, world: Maintaining, run: Maintained) -> None:
 def _looked_at(items: tuple[Item, ...], state: Inspection, world: Maintaining, run: Maintained) -> Inspection:
     names, unknown, wrong = set(state.names), state.unknown_seals, state.wrong_accounts
     owners: set[OwnerRef] = set()
-    for item in items:
+
+    def one(item: Item) -> None:
+        nonlocal wrong
         kind = world.store.kind_of(item)
-        if kind == "ring":
+        if _may_be_left_behind(kind, item, world):
+            owners.add(world.store.owner_of(item))
+        elif kind == "account":
+            wrong += not _adds_up(item, world)
+
+    for item in items:
+        if world.store.kind_of(item) == "ring":
             continue
         try:
             names.update(kids_in(item))
         except UnknownSealError:
             unknown += 1
-        if state.round > 1:
-            continue
-        if _may_be_left_behind(kind, item, world):
-            owners.add(world.store.owner_of(item))
-        elif kind == "account":
-            wrong += not _adds_up(item, world)
+        if state.round == 1:
+            _each("inspection", one, item, world, run)
     for owner in sorted(owners):
         _each("inspection", lambda found: look_over(found, world, run), owner, world, run)
     return replace(state, names=frozenset(names), unknown_seals=unknown, wrong_accounts=wrong)

@@ -23,6 +23,7 @@ from quitclaim.domain.connect import (
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS, ladder_step_ms
+from quitclaim.domain.maintain import lapsed_notices
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import Close, StopIntent, StopReason, close_of
 from quitclaim.domain.tokens import Grant, LapseOfAttempt, lapse_of_attempt
@@ -239,17 +240,18 @@ def _wake_family(intent: StopIntent, world: Reconciling) -> None:
 def _close(intent: StopIntent, world: Reconciling) -> bool:
     """Row 47; False if something is still open."""
     ref = intent.ref
-    _, connection, barrier = world.reads.fence(ref, intent.client)
+    owner, connection, barrier = world.reads.fence(ref, intent.client)
     resolved = world.reads.resolved(ref.of_owner, barrier)
     in_flight = resolved.in_flight
     if in_flight is not None and in_flight.ref == ref and not in_flight.outcome.is_over:
-        return (
-            False  # one that is over stands there only where its owner is deleted: that stop leaves the barrier alone
-        )
+        return False  # one that is over stands there only where the owner is deleted (row 26)
     own = {rid: item for rid, item in resolved.revocations.items() if item is None or item.ref == ref}
     listed = world.reads.revocations(intent.rids) | own
     exchanges = [item for item in resolved.exchanges.values() if item is None or item.ref == ref]
-    close = close_of(intent, listed.values(), exchanges)
+    lapsed: frozenset[str] = frozenset()
+    if owner is not None and owner.is_deleted:
+        lapsed = lapsed_notices(listed.values(), exchanges, world.clock.now())
+    close = close_of(intent, listed.values(), exchanges, lapsed=lapsed)
     if close is Close.NOT_YET:
         return False
     account = None
