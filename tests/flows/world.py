@@ -130,6 +130,7 @@ class World:
             self.vault("revoke_sweep"),
             self.clock,
             CallsInTurn(),
+            on_fault=lambda kind, fault: self.faults.append((kind, fault)),
         )
 
     @cached_property

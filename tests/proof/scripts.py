@@ -299,7 +299,7 @@ def refresh_unseen(world: World) -> tuple[Scene, Mapping[str, Handler]]:
     """A refresh whose answer was lost, its lease over."""
     scene, handlers = token_expired(world)
     world.faults["refresh"] = [Fault.LOST]
-    _try(world, handler_token())
+    attempted(world, handler_token())
     world.now += REFRESH_LEASE_MS + GUARD_MS
     return scene, handlers
 
@@ -327,7 +327,7 @@ def stopped_during_refresh(world: World) -> tuple[Scene, Mapping[str, Handler]]:
     connected(world)
     world.now += HOUR_MS
     world.faults["refresh"] = [Fault.LOST]
-    _try(world, handler_token())
+    attempted(world, handler_token())
     world.run(handler_disconnect())
     return Scene(), {
         "sweep": handler_sweep,
@@ -399,7 +399,8 @@ def two_connections(world: World) -> tuple[Scene, Mapping[str, Handler]]:
     }
 
 
-def _try(world: World, handler: Handler) -> None:
+def attempted(world: World, handler: Handler) -> None:
+    """Run a handler that may be refused."""
     try:
         world.run(handler)
     except QuitclaimError:

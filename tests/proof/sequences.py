@@ -81,8 +81,14 @@ def outcome(table: Table, step: Step) -> Outcome:
             raise
         return REJECTED
     if step.call == "batch_update":
-        return ("ok", [each.items if isinstance(each, WriteRefusedError) else each for each in answer])
+        return ("ok", [_verdict(each) for each in answer])
     return ("ok", answer)
+
+
+def _verdict(error: Exception | None) -> Any:
+    if isinstance(error, WriteRefusedError):
+        return error.items
+    return REJECTED if isinstance(error, RequestRejectedError | BatchFaultError) else error
 
 
 def _pages(act: Callable[..., Any], step: Step) -> Iterator[tuple[Any, Any]]:

@@ -663,7 +663,6 @@ class MemoryTable:
             raise RequestRejectedError("two updates of one item in a batch")
         names = _Names(*located(sys._getframe(1))) if self._is_named else None  # noqa: SLF001
         verdicts: list[Exception | None] = []
-        fault: RequestRejectedError | None = None
         for number, update in enumerate(updates):
             _reject_unbatched(update)
             address = _address(update.key)
@@ -676,19 +675,17 @@ class MemoryTable:
                     self._charge(1, row, row)
                 continue
             if any(name not in row.item for name in update.increase):
-                fault = RequestRejectedError(f"a batch adds to a number that is not there: {update.key}")
+                verdicts.append(RequestRejectedError(f"a batch adds to a number that is not there: {update.key}"))
                 continue
             try:
                 new = self._result(update, address, row)
             except RequestRejectedError as error:
-                fault = error
+                verdicts.append(error)
                 continue
             if self.bill is not None:
                 self._charge(1, row, new)
             self._store(address, row, new)
             verdicts.append(None)
-        if fault is not None:
-            raise fault
         return verdicts
 
     def _holds(self, write: Write, row: _Row | None, names: _Names | None, number: int) -> bool:

@@ -257,7 +257,6 @@ def _rejected() -> dict[str, Callable[[MemoryTable], object]]:
         "26 updates in a batch": batch(*(Update(Key("P", str(n)), (), put={"a": 1}) for n in range(26))),
         "two updates of one item in a batch": batch(Update(A, (), put={"a": 1}), Update(A, (), put={"b": 1})),
         "a set in a batch": batch(Update(C, (), include={"f": frozenset({"x"})})),
-        "a batch that adds to what is not there": batch(Update(C, (), increase={"n": 1})),
         "a batch that asks for a size": batch(Update(C, (Clause("a", "size <", 3),), put={"b": 1})),
         "a read of no key": lambda table: table.get(Key("P", "")),
         "a read of 101 keys": lambda table: table.batch_get([Key("P", str(n)) for n in range(101)]),
@@ -278,6 +277,21 @@ def test_what_dynamodb_would_not_take_ends_the_test(what: str) -> None:
         _rejected()[what](table)
 
     assert table.digest() == before
+
+
+def test_what_dynamodb_would_not_take_of_a_batch_is_its_own_verdict() -> None:
+    """An update that adds to what is no number is a fault of that update; the others of the batch are judged."""
+    table = MemoryTable()
+    table.write(Put(A, {"n": "text"}, ()))
+    table.write(Put(B, {"a": 1}, ()))
+    table.write(Put(C, {"n": 1}, ()))
+
+    text, nothing, number = table.batch_update([Update(key, (), increase={"n": 1}) for key in (A, B, C)])
+
+    assert isinstance(text, RequestRejectedError)
+    assert isinstance(nothing, RequestRejectedError)
+    assert number is None
+    assert (table.get(C) or {})["n"] == 2
 
 
 def test_a_request_is_looked_at_before_its_conditions() -> None:

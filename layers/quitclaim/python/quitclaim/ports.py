@@ -207,7 +207,8 @@ class Table(Protocol):
 
     def batch_update(self, updates: Sequence[Update]) -> list[Exception | None]:
         """
-        Up to 25 conditional updates, each on its own: per update None or the error that `write` would have raised.
+        Up to 25 conditional updates, each on its own: per update None or the error that `write` would have raised,
+        a fault of one update's own among them.
         """
         ...
 

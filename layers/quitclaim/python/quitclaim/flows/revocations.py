@@ -7,7 +7,7 @@ safe, and only the provider's own success settles.
 """
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -68,6 +68,8 @@ class Revoking:
     vault: Vault
     clock: Clock
     calls: Calls
+    on_fault: Callable[[str, Exception], None]
+    """Told of an item that failed, and why. It stays due, and the others go on (I-16)."""
     first_shard: int = 0
 
 
@@ -84,6 +86,7 @@ class Swept:
     parked: int = 0
     quarantined: int = 0
     lost_settles: int = 0
+    failed: int = 0
 
 
 def sweep(clients: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
@@ -153,8 +156,12 @@ def _begin(rids: Sequence[str], world: Revoking, swept: Swept) -> list[str]:
     """Claim what is due of *rids* and send it on its way; the client of each call that was started."""
     unsent: list[Update] = []
     started: list[str] = []
-    for claim in _claim_due(world.store.read(rids), world, swept):
-        prepared = _prepared(claim, world, swept)
+    for claim in _claim_due(_readable(rids, world, swept), world, swept):
+        try:
+            prepared = _prepared(claim, world, swept)
+        except Exception as fault:  # noqa: BLE001 - its lease ends by itself, and its claims make it poison (I-16)
+            _failed(fault, world, swept)
+            continue
         if isinstance(prepared, Update):
             unsent.append(prepared)
             continue
@@ -168,13 +175,39 @@ def _begin(rids: Sequence[str], world: Revoking, swept: Swept) -> list[str]:
 def _settle_finished(world: Revoking, swept: Swept) -> list[Claimed]:
     """Settle what has been answered meanwhile, 25 at the most; the claims that it was."""
     finished = world.calls.finished(at_most=BATCH, wait_ms=SETTLE_AFTER_MS)
-    updates = [_settlement_of(claim, answer, world, swept) for claim, answer in finished]
-    _settle([update for update in updates if update is not None], world, swept)
+    updates: list[Update] = []
+    for claim, answer in finished:
+        try:
+            update = _settlement_of(claim, answer, world, swept)
+        except Exception as fault:  # noqa: BLE001 - as above: it is sent again, which is safe
+            _failed(fault, world, swept)
+            continue
+        if update is not None:
+            updates.append(update)
+    _settle(updates, world, swept)
     return [claim for claim, _ in finished]
 
 
 def _settle(updates: Sequence[Update], world: Revoking, swept: Swept) -> None:
-    swept.lost_settles += world.store.settle_all(updates).count(False) if updates else 0
+    if updates:
+        held = world.store.settle_all(updates, lambda fault: _failed(fault, world, swept))
+        swept.lost_settles += held.count(False)
+
+
+def _failed(fault: Exception, world: Revoking, swept: Swept) -> None:
+    swept.failed += 1
+    world.on_fault("revocation", fault)
+
+
+def _readable(rids: Sequence[str], world: Revoking, swept: Swept) -> list[Revocation]:
+    """What is there of *rids*; one that does not decode is told of and left."""
+    found: list[Revocation] = []
+    for each in world.store.read_each(rids):
+        if isinstance(each, Revocation):
+            found.append(each)
+        else:
+            _failed(each, world, swept)
+    return found
 
 
 def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> list[Claimed]:
@@ -185,8 +218,8 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
     alone: list[Revocation] = []
     for revocation in found:
         now = world.clock.now()
-        step = next_step(revocation, now)
         try:
+            step = next_step(revocation, now)
             if step is Step.FORGET:
                 world.store.forget_successor(revocation, now)
                 revocation = replace(
@@ -204,7 +237,10 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
                 claimed += _claim_wide(revocation, now, world, swept)
         except MovedError:
             continue
-    claimed += world.store.claim(alone, world.clock.now()) if alone else []
+        except Exception as fault:  # noqa: BLE001 - a poisoned item, or one beside it, must not stop the others (I-16)
+            _failed(fault, world, swept)
+    if alone:
+        claimed += world.store.claim(alone, world.clock.now(), lambda fault: _failed(fault, world, swept))
     swept.claimed += len(claimed)
     return claimed
 
@@ -276,6 +312,8 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> "Update | tuple[
             )
         ]
         client.prepare()
+        if not materials:
+            raise SealBrokenError("it holds no material")
     except SealBrokenError:
         swept.quarantined += 1
         return world.store.quarantine(claim, now, ladder, excused=True)

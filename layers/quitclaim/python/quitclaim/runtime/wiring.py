@@ -275,7 +275,14 @@ class RevokeSweep:
         """For one invocation."""
         parts = self.parts
         return Revoking(
-            parts.reads, parts.revocations, parts.clients, parts.vault, parts.clock, calls, first_shard=first_shard
+            parts.reads,
+            parts.revocations,
+            parts.clients,
+            parts.vault,
+            parts.clock,
+            calls,
+            on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
+            first_shard=first_shard,
         )
 
 

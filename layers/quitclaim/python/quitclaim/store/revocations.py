@@ -1,6 +1,6 @@
 """The writes of revocations: rows 28-41 of the table of writes (docs/table.md), in the order of a revocation's life."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from quitclaim.domain.accounts import Account
@@ -19,6 +19,8 @@ from quitclaim.ports import (
     Item,
     Table,
     Update,
+    WriteAmbiguousError,
+    WriteBusyError,
     WriteRefusedError,
     absent,
     any_of,
@@ -52,6 +54,9 @@ from quitclaim.store.tokens import lease_free
 
 type Cursor = Mapping[str, Any]
 """Where a query goes on."""
+
+type OnFault = Callable[[Exception], None]
+"""Told of an update that the table does not take: a fault of ours or of the item, and no outcome."""
 
 PENDING = equals("state", RevocationState.PENDING)
 
@@ -98,12 +103,17 @@ class RevocationStore:
         found = self._table.batch_get([revocation_key(rid) for rid in rids]) if rids else []
         return [each for each in map(revocation_of, found) if each is not None]
 
+    def read_each(self, rids: Sequence[str]) -> list[Revocation | Exception]:
+        """As `read`; in place of one that does not decode, why: it costs nobody else anything (I-16)."""
+        found = self._table.batch_get([revocation_key(rid) for rid in rids]) if rids else []
+        return [_decoded(each) for each in found if each is not None]
+
     # --- claim ---
 
-    def claim(self, revocations: Sequence[Revocation], now: int) -> list[Claimed]:
+    def claim(self, revocations: Sequence[Revocation], now: int, on_fault: OnFault | None = None) -> list[Claimed]:
         """
         Row 28 for each: a lease of its own, its own condition; one call. Whoever loses leaves it: another worker has
-        it.
+        it. *on_fault* is told of each that the table does not take; without one it is raised.
         """
         tokens = [self._ids.new_id() for _ in revocations]
         updates = [self._claim(each, token, now) for each, token in zip(revocations, tokens, strict=True)]
@@ -111,6 +121,8 @@ class RevocationStore:
         for each, token, error in zip(revocations, tokens, self._batch(updates), strict=True):
             if error is None or _is_mine(error, "lease", token):
                 claimed.append(Claimed(each, token, claim_end(now, each.deadline or now)))
+            else:
+                _tell(error, on_fault)
         return claimed
 
     def claim_within_family(self, revocation: Revocation, now: int) -> Claimed:
@@ -256,15 +268,17 @@ class RevocationStore:
         put = {**deferred.put, "quarantined": now, **notice_attention(claimed.revocation, now)}
         return Update(deferred.key, deferred.when, put=put, remove=deferred.remove, increase=deferred.increase)
 
-    def settle_all(self, updates: Sequence[Update]) -> list[bool]:
+    def settle_all(self, updates: Sequence[Update], on_fault: OnFault | None = None) -> list[bool]:
         """
         Send settles, up to 25 a call; per update whether it holds. A lost one is repeated by whoever claims next:
-        revoking twice is safe.
+        revoking twice is safe. *on_fault* as for `claim`.
         """
-        errors = self._batch(updates)
-        return [
-            error is None or _is_mine(error, "op", each.put["op"]) for each, error in zip(updates, errors, strict=True)
-        ]
+        held = []
+        for each, error in zip(updates, self._batch(updates), strict=True):
+            held.append(error is None or _is_mine(error, "op", each.put["op"]))
+            if error is not None:
+                _tell(error, on_fault)
+        return held
 
     def forget_successor(self, revocation: Revocation, now: int) -> None:
         """
@@ -401,9 +415,10 @@ class RevocationStore:
         found = [item for shard in range(SHARDS) for item in self._attention("revocation", shard)]
         exchanges = [item for shard in range(SHARDS) for item in self._attention("exchange", shard)]
         rids = [rid_of(item) for item in found]
-        states = [each for start in range(0, len(rids), 100) for each in self.read(rids[start : start + 100])]
+        read = [each for start in range(0, len(rids), 100) for each in self.read_each(rids[start : start + 100])]
+        states = [each for each in read if isinstance(each, Revocation)]
         expired = sum(each.state in (RevocationState.EXPIRED, RevocationState.UNREADABLE) for each in states)
-        quarantined = sum(each.state is RevocationState.PENDING for each in states)
+        quarantined = sum(each.state is RevocationState.PENDING for each in states) + len(read) - len(states)
         notices = sum(each.state.is_notice for each in states) + len(exchanges)
         return {"RevocationsExpired": expired, "RevocationsInQuarantine": quarantined, "RemovalNotices": notices}
 
@@ -434,6 +449,24 @@ def add_receipt(commit: Commit, revocation: Revocation, now: int, outcome: str) 
         kind, revocation.ref.connection, revocation.generation, now, rid=revocation.rid, outcome=outcome
     )
     commit.create("receipt", receipt_key(revocation.ref.of_owner, now, revocation.rid), "receipt", item)
+
+
+def _decoded(item: Item) -> Revocation | Exception:
+    try:
+        revocation = revocation_of(item)
+    except Exception as fault:  # noqa: BLE001 - whatever a poisoned item makes of it
+        return fault
+    assert revocation is not None  # noqa: S101 - there is an item
+    return revocation
+
+
+def _tell(error: Exception, on_fault: OnFault | None) -> None:
+    """Lost to another worker, busy or unanswered is an outcome; anything else must be seen by somebody."""
+    if isinstance(error, WriteRefusedError | WriteBusyError | WriteAmbiguousError):
+        return
+    if on_fault is None:
+        raise error
+    on_fault(error)
 
 
 def _settles(claimed: Claimed) -> str:

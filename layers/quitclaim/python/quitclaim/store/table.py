@@ -45,7 +45,10 @@ BUSY_REASONS: Final = frozenset({"TransactionConflict", "ThrottlingError", "Prov
 
 
 class BatchFaultError(Exception):
-    """A statement that DynamoDB does not take, or that the function's role may not send: a fault of ours."""
+    """
+    A statement that DynamoDB does not take, or that the function's role may not send: a fault of ours, or of an item
+    whose attributes are not of their types.
+    """
 
 
 class DynamoTable:
@@ -295,8 +298,8 @@ def _verdict(response: Any) -> Exception | None:
             return WriteAmbiguousError()
         case "RequestLimitExceeded" | "ThrottlingError" | "ProvisionedThroughputExceeded" | "TransactionConflict":
             return WriteBusyError()
-        case fault:  # of ours, and no outcome: taken for one, it would be repeated for ever and seen by nobody
-            raise BatchFaultError(f"a batched update is refused as {fault}")
+        case fault:  # no outcome, and whoever gets it must tell: taken for one, it would be repeated unseen for ever
+            return BatchFaultError(f"a batched update is refused as {fault}")
 
 
 # --- the service's answers ---
