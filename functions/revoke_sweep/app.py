@@ -17,6 +17,7 @@ METRICS = {
     "confirmed": "RevocationsConfirmed",
     "deferred": "RevocationsDeferred",
     "quarantined": "RevocationsQuarantined",
+    "failed": "ItemsFailed",
 }
 
 
@@ -40,9 +41,18 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 def scheduled(deadline: Invocation, calls: Calls) -> Swept:
     """Everything due of every client that was ever configured; then the gauges, afresh, so that no alarm is lost."""
-    clients = wired.reconciling.beat("revoke_sweep", parts.clock.now(), parts.clients.names())
-    swept = sweep(sorted(clients), deadline, wired.revoking(calls, first_shard=secrets.randbelow(SHARDS)))
+    swept = sweep(sorted(known_clients()), deadline, wired.revoking(calls, first_shard=secrets.randbelow(SHARDS)))
     parts.telemetry.count("SweepHeartbeat", 1)
     for name, value in parts.revocations.gauges().items():
         parts.telemetry.count(name, value)
     return swept
+
+
+def known_clients() -> frozenset[str]:
+    """Every client that was ever configured; those of now where the heartbeat fails: that alone stops no sweep."""
+    names = parts.clients.names()
+    try:
+        return wired.reconciling.beat("revoke_sweep", parts.clock.now(), names)
+    except Exception as fault:  # noqa: BLE001 - told of, and the run goes on (I-16)
+        parts.telemetry.fault("heartbeat failed", fault)
+        return names

@@ -1,26 +1,16 @@
 """The sweep: kicked by ids or fired by a schedule; its counts, its metrics, and its silence about tokens."""
 
+from dataclasses import asdict
+
 import pytest
 
+from quitclaim.flows.revocations import Swept
 from quitclaim.runtime.telemetry import RunFailedError
 from tests.fakes.provider import answers, lost_request
 from tests.functions.stage import Stage, sdk
 
 SCHEDULE = {"version": "0", "source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {}}
-NOTHING = dict.fromkeys(
-    (
-        "claimed",
-        "confirmed",
-        "unconfirmed",
-        "deferred",
-        "given_back",
-        "expired",
-        "parked",
-        "quarantined",
-        "lost_settles",
-    ),
-    0,
-)
+NOTHING = asdict(Swept())
 
 
 def stopped(stage: Stage, *connections: str) -> list[str]:
@@ -64,10 +54,23 @@ def test_the_schedule_revokes_what_is_due(stage):
         "RevocationsConfirmed": [2.0],
         "RevocationsDeferred": [0.0],
         "RevocationsQuarantined": [0.0],
+        "ItemsFailed": [0.0],
         "RevocationsExpired": [0.0],
         "RevocationsInQuarantine": [0.0],
         "RemovalNotices": [0.0],
     }
+
+
+def test_a_heartbeat_that_fails_stops_no_sweep(stage):
+    """It is told of; the clients of now are swept."""
+    stopped(stage, "one")
+    poisoned = {"PK": {"S": "H#revoke_sweep"}, "SK": {"S": "H"}, "clients": {"N": "7"}}
+    sdk("dynamodb").put_item(TableName=stage.table, Item=poisoned)
+
+    told = stage.invoke("revoke_sweep", SCHEDULE)
+
+    assert told == NOTHING | {"claimed": 1, "confirmed": 1}
+    assert [line["message"] for line in stage.lines() if line.get("level") == "ERROR"] == ["heartbeat failed"]
 
 
 def test_a_second_run_finds_nothing(stage):
