@@ -44,7 +44,7 @@ wired = wiring.app_api()
 parts = wired.parts
 app = new_resolver()
 OWNER = "/v1/tenants/<tenant>/owners/<owner>"
-ORIGINS = origins(wired.settings.return_origins)
+ORIGINS = origins(parts.settings.return_origins)
 
 
 def event() -> dict[str, Any]:

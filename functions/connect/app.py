@@ -29,7 +29,7 @@ from quitclaim.runtime.world import Invocation
 wired = wiring.connect()
 parts = wired.parts
 app = new_resolver()
-ORIGINS = origins(wired.settings.return_origins)
+ORIGINS = origins(parts.settings.return_origins)
 HTML = "text/html; charset=utf-8"
 
 

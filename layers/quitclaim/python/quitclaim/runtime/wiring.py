@@ -82,10 +82,10 @@ holds the three together.
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts[S: Settings]:
     """What every function is made of."""
 
-    settings: Settings
+    settings: S
     purposes: frozenset[str]
     telemetry: Telemetry
 
@@ -174,6 +174,14 @@ class Parts:
         """For a kick: whoever sends one has a caller that waits."""
         return boto3.client("lambda", config=QUICK)
 
+    def replay(self, function: str) -> AccessTokenReplay:
+        """Has a refresh sent again, by the one function that sends any."""
+        return AccessTokenReplay(function, cache(lambda: boto3.client("lambda", config=PATIENT)), self.telemetry)
+
+    def tell_fault(self, kind: str, fault: Exception) -> None:
+        """Of an item that failed while the others go on."""
+        self.telemetry.fault("item failed", fault, kind=kind)
+
     def _secrets_manager(self) -> "SecretsManagerClient":
         return boto3.client("secretsmanager", config=QUICK)
 
@@ -182,7 +190,7 @@ class Parts:
             raise SettingsError([f"{what} is for the local stack: it is refused unless the public address is loopback"])
 
 
-def _parts(kind: type[Settings], function: str) -> Parts:
+def _parts[S: Settings](kind: type[S], function: str) -> Parts[S]:
     return Parts(read(kind, os.environ), PURPOSES[function], Telemetry())
 
 
@@ -190,43 +198,37 @@ def _parts(kind: type[Settings], function: str) -> Parts:
 class AppApi:
     """The world of `app_api`."""
 
-    parts: Parts
+    parts: Parts[AppApiSettings]
     connecting: Connecting
     stopping: Stopping
     operating: Operating
-    settings: AppApiSettings
 
 
 def app_api() -> AppApi:
     """Build it. Raises `SettingsError`."""
     parts = _parts(AppApiSettings, "app_api")
-    settings = parts.settings
-    assert isinstance(settings, AppApiSettings)  # noqa: S101 - for the type checker
-    kick = parts.kick(settings.sweep_function)
+    kick = parts.kick(parts.settings.sweep_function)
     stopping = Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick)
     operators = OperatorStore(parts.table, parts.clock, parts.ids)
     operating = Operating(parts.reads, operators, parts.revocations, parts.clock, parts.ids, kick)
-    return AppApi(parts, _connecting(parts, kick), stopping, operating, settings)
+    return AppApi(parts, _connecting(parts, kick), stopping, operating)
 
 
 @dataclass(frozen=True)
 class Connect:
     """The world of `connect`."""
 
-    parts: Parts
+    parts: Parts[ConnectSettings]
     connecting: Connecting
-    settings: ConnectSettings
 
 
 def connect() -> Connect:
     """Build it. Raises `SettingsError`."""
     parts = _parts(ConnectSettings, "connect")
-    settings = parts.settings
-    assert isinstance(settings, ConnectSettings)  # noqa: S101 - for the type checker
-    return Connect(parts, _connecting(parts, parts.kick(settings.sweep_function)), settings)
+    return Connect(parts, _connecting(parts, parts.kick(parts.settings.sweep_function)))
 
 
-def _connecting(parts: Parts, kick: SweepKick) -> Connecting:
+def _connecting[S: Settings](parts: Parts[S], kick: SweepKick) -> Connecting:
     return Connecting(
         parts.reads, parts.connects, parts.revocations, parts.clients, parts.vault, parts.clock, parts.ids, kick
     )
@@ -236,15 +238,13 @@ def _connecting(parts: Parts, kick: SweepKick) -> Connecting:
 class AccessTokens:
     """The world of `access_token`."""
 
-    parts: Parts
+    parts: Parts[AccessTokenSettings]
     handing_out: HandingOut
 
 
 def access_token() -> AccessTokens:
     """Build it. Raises `SettingsError`."""
     parts = _parts(AccessTokenSettings, "access_token")
-    settings = parts.settings
-    assert isinstance(settings, AccessTokenSettings)  # noqa: S101 - for the type checker
     handing_out = HandingOut(
         parts.reads,
         parts.tokens,
@@ -253,7 +253,7 @@ def access_token() -> AccessTokens:
         parts.vault,
         parts.clock,
         parts.ids,
-        parts.kick(settings.sweep_function),
+        parts.kick(parts.settings.sweep_function),
     )
     return AccessTokens(parts, handing_out)
 
@@ -262,7 +262,7 @@ def access_token() -> AccessTokens:
 class RevokeSweep:
     """The world of `revoke_sweep`."""
 
-    parts: Parts
+    parts: Parts[RevokeSweepSettings]
     reconciling: ReconcileStore
 
     def calls(self) -> "CallsInFlight":
@@ -281,7 +281,7 @@ class RevokeSweep:
             parts.vault,
             parts.clock,
             calls,
-            on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
+            on_fault=parts.tell_fault,
             first_shard=first_shard,
         )
 
@@ -296,16 +296,14 @@ def revoke_sweep() -> RevokeSweep:
 class Reconcile:
     """The world of `reconcile`."""
 
-    parts: Parts
+    parts: Parts[ReconcileSettings]
     reconciling: Reconciling
 
 
 def reconcile() -> Reconcile:
     """Build it. Raises `SettingsError`."""
     parts = _parts(ReconcileSettings, "reconcile")
-    settings = parts.settings
-    assert isinstance(settings, ReconcileSettings)  # noqa: S101 - for the type checker
-    kick = parts.kick(settings.sweep_function)
+    kick = parts.kick(parts.settings.sweep_function)
     reconciling = Reconciling(
         reads=parts.reads,
         store=ReconcileStore(parts.table, parts.clock, parts.ids),
@@ -316,10 +314,8 @@ def reconcile() -> Reconcile:
         clients=parts.clients,
         clock=parts.clock,
         kick=kick,
-        replay=AccessTokenReplay(
-            settings.access_token_function, cache(lambda: boto3.client("lambda", config=PATIENT)), parts.telemetry
-        ),
-        on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
+        replay=parts.replay(parts.settings.access_token_function),
+        on_fault=parts.tell_fault,
     )
     return Reconcile(parts, reconciling)
 
@@ -328,26 +324,22 @@ def reconcile() -> Reconcile:
 class Maintain:
     """The world of `maintain`."""
 
-    parts: Parts
+    parts: Parts[MaintainSettings]
     maintaining: Maintaining
 
 
 def maintain() -> Maintain:
     """Build it. Raises `SettingsError`."""
     parts = _parts(MaintainSettings, "maintain")
-    settings = parts.settings
-    assert isinstance(settings, MaintainSettings)  # noqa: S101 - for the type checker
     maintaining = Maintaining(
         reads=parts.reads,
         store=MaintainStore(parts.table, parts.clock, parts.ids),
         tokens=parts.tokens,
         ring=RingTable(parts.table, parts.clock, parts.ids),
-        keys=KmsKeyWrapper(boto3.client("kms", config=QUICK), settings.ring_key),
+        keys=KmsKeyWrapper(boto3.client("kms", config=QUICK), parts.settings.ring_key),
         whole=parts.table,
-        replay=AccessTokenReplay(
-            settings.access_token_function, cache(lambda: boto3.client("lambda", config=PATIENT)), parts.telemetry
-        ),
+        replay=parts.replay(parts.settings.access_token_function),
         clock=parts.clock,
-        on_fault=lambda kind, fault: parts.telemetry.fault("item failed", fault, kind=kind),
+        on_fault=parts.tell_fault,
     )
     return Maintain(parts, maintaining)
