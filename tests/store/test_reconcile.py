@@ -24,10 +24,10 @@ def test_due_keys_are_read_shard_by_shard(stage: Stage) -> None:
     stage.queued()
     number = shard("acme-app#ann#google#1")
 
-    due = stage.reconciles.due_keys("stop", number, stage.now, 100)
+    due, _ = stage.reconciles.due_keys("stop", number, stage.now, 100)
 
     assert due == [intent_key(REF, 1)]
-    assert stage.reconciles.due_keys("stop", number, stage.now - 1, 100) == []
+    assert stage.reconciles.due_keys("stop", number, stage.now - 1, 100) == ([], None)
     assert [item["SK"] for item in stage.reconciles.items([*due, rows.GRANT])] == ["S#google#1"]
     assert stage.reconciles.items([]) == []
 

@@ -1,5 +1,6 @@
 """What happens to a queued revocation, write by write: rows 28-41."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from quitclaim.store.keys import (
     marker_key,
     receipt_key,
     revocation_key,
+    shard,
 )
 from quitclaim.store.stamps import revocation_item
 from tests.fakes.tables import Fault, ambiguous, applied_then_ambiguous, busy
@@ -33,28 +35,21 @@ def claimed(stage: Stage, queued: Revocation | None = None) -> Claimed:
 def test_what_is_due_comes_page_by_page_earliest_first(stage: Stage) -> None:
     """Ids of one shard in order of time, up to now, and where to go on."""
     stage.queued()
-    model = stage.revocation()
-    rids = [f"r-{number}" for number in range(10, 10 + 4 * BATCH)]
-    for number, rid in enumerate(rids):
-        queued = replace(model, rid=rid, next=stage.now - number)
-        stage.table.write(
-            Put(revocation_key(rid), {**revocation_item(queued), "v": 1, "op": "x", "ty": "revocation"}, ())
-        )
+    model, number = stage.revocation(), shard("r-1")
+    in_it = (rid for rid in (f"r-{count}" for count in itertools.count(10)) if shard(rid) == number)
+    rids = list(itertools.islice(in_it, BATCH))
+    for earlier, rid in enumerate(rids):
+        item = {**revocation_item(replace(model, rid=rid, next=stage.now - earlier)), "v": 1, "op": "x"}
+        stage.table.write(Put(revocation_key(rid), item, ()))
 
-    found = []
-    for shard in range(4):
-        first, after = stage.revocations.due_page(CLIENT, shard, stage.now, 25)
-        assert len(first) <= BATCH
-        times = [stage.revocation(rid).next or 0 for rid in first]
-        assert times == sorted(times)
-        found += first
-        while after is not None:
-            more, after = stage.revocations.due_page(CLIENT, shard, stage.now, 25, after)
-            found += more
+    first, after = stage.revocations.due_page(CLIENT, number, stage.now, BATCH)
+    second, end = stage.revocations.due_page(CLIENT, number, stage.now, BATCH, after)
 
-    assert sorted(found) == sorted([*rids, "r-1"])
-    assert stage.revocations.due_page(CLIENT, 0, stage.now - 1_000, 25)[0] == []
-    assert stage.revocations.due_page("another", 0, stage.now, 25)[0] == []
+    assert first[: BATCH - 1] == rids[:0:-1]
+    assert sorted([*first, *second]) == sorted([*rids, "r-1"])
+    assert (len(first), end) == (BATCH, None)
+    assert stage.revocations.due_page(CLIENT, number, stage.now - 1_000, BATCH)[0] == []
+    assert stage.revocations.due_page("another", number, stage.now, BATCH)[0] == []
 
 
 # --- 28: claim -------------------------------------------------------------------------------------------------------
