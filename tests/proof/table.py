@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Any, Final, Literal
@@ -37,10 +38,11 @@ from quitclaim.ports import (
     WriteBusyError,
     WriteRefusedError,
 )
+from quitclaim.store.table import BatchFaultError
 from tests.proof.clauses import ClauseId, check_id, ids_of, located, name_of
 
 type Address = tuple[str, str]
-type Operation = Literal["get", "batch_get", "query", "index", "write", "transact", "batch_update"]
+type Operation = Literal["get", "batch_get", "query", "index", "scan", "write", "transact", "batch_update"]
 
 INDEXES: Final[Mapping[str, tuple[str, str, tuple[str, ...]]]] = {
     "due": ("d1", "d2", ()),
@@ -138,6 +140,8 @@ class TableCall:
                 what = f"{self.partition} {self.prefix}*"
             case "index":
                 what = f"{self.index} {self.partition}"
+            case "scan":
+                what = "everything"
             case _ if self.writes:
                 what = ", ".join(f"{type(each).__name__.lower()} {each.key.pk} {each.key.sk}" for each in self.writes)
             case _:
@@ -146,6 +150,8 @@ class TableCall:
 
 
 def _is_seen_by(writing: TableCall, reading: TableCall) -> bool:
+    if reading.operation == "scan":
+        return bool(writing.changed)
     if reading.operation == "query":
         return any(key.pk == reading.partition and key.sk.startswith(reading.prefix) for key in writing.changed)
     if reading.operation == "index":
@@ -267,7 +273,7 @@ class _Names:
 
 class MemoryTable:
     """
-    `ports.Table`.
+    `ports.Table`, and `ports.WholeTable`.
 
     *lag*: how many changes of items an index query is behind, a number or a function of the query; *reach*: how many
     are remembered at least. *page_bytes*: where a page ends (the service:
@@ -288,7 +294,7 @@ class MemoryTable:
         self.strict = strict
         self.number = 0
         self.calls: dict[Operation, int] = dict.fromkeys(
-            ("get", "batch_get", "query", "index", "write", "transact", "batch_update"), 0
+            ("get", "batch_get", "query", "index", "scan", "write", "transact", "batch_update"), 0
         )
         self.bill: Bill | None = Bill() if metered else None
         self.recorded: set[ClauseId] = set()
@@ -464,6 +470,15 @@ class MemoryTable:
             return page
         return self._query_index(index, partition, upto, limit, after, behind)
 
+    def scan(self, *, after: Mapping[str, Any] | None = None) -> Page:
+        """See `ports.WholeTable.scan`: in an order that nobody can guess, and that is always the same."""
+        self.number += 1
+        self.calls["scan"] += 1
+        if self._is_watched:
+            page: Page = self._watched(TableCall(self.number, "scan"), lambda: self._scan(after))
+            return page
+        return self._scan(after)
+
     def _get(self, key: Key) -> Item | None:
         address = _address(key)
         row = self._items.get(address)
@@ -547,6 +562,25 @@ class MemoryTable:
             self.bill.reads += _units(size, 4096) / 2
         keys = ("PK", "SK", hash_name, sort_name)
         return Page(tuple(found), _wired({name: found[-1][name] for name in keys}) if more else None)
+
+    def _scan(self, after: Mapping[str, Any] | None) -> Page:
+        addresses = sorted(self._items, key=_scan_order)
+        if after is not None:
+            pk, sk = _unwired(after, "PK", "SK")
+            addresses = addresses[bisect_right(addresses, _scan_order((pk, sk)), key=_scan_order) :]
+        found: list[Item] = []
+        size = 0
+        more = False
+        for address in addresses:
+            row = self._items[address]
+            more = self.page_bytes is not None and bool(found) and size + _size(row) > self.page_bytes
+            if more:
+                break
+            size += _size(row)
+            found.append(_given(row))
+        if self.bill is not None:
+            self.bill.reads += _units(size, 4096)
+        return Page(tuple(found), _wired({"PK": found[-1]["PK"], "SK": found[-1]["SK"]}) if more else None)
 
     def _entries_as_of(
         self, index: str, partition: str, behind: int
@@ -662,9 +696,10 @@ class MemoryTable:
         if len({_address(update.key) for update in updates}) != len(updates):
             raise RequestRejectedError("two updates of one item in a batch")
         names = _Names(*located(sys._getframe(1))) if self._is_named else None  # noqa: SLF001
+        for update in updates:
+            _reject_unbatched(update)
         verdicts: list[Exception | None] = []
         for number, update in enumerate(updates):
-            _reject_unbatched(update)
             address = _address(update.key)
             row = self._items.get(address)
             held = self._holds(update, row, names, number)
@@ -674,13 +709,13 @@ class MemoryTable:
                 if self.bill is not None:
                     self._charge(1, row, row)
                 continue
-            if any(name not in row.item for name in update.increase):
-                verdicts.append(RequestRejectedError(f"a batch adds to a number that is not there: {update.key}"))
-                continue
             try:
                 new = self._result(update, address, row)
-            except RequestRejectedError as error:
-                verdicts.append(error)
+            except _OperandError as error:  # of this update, and by its item: the others have their verdicts (I-16)
+                verdicts.append(BatchFaultError(str(error)))
+                continue
+            if any(name not in row.item for name in update.increase):  # PartiQL counts from nothing to nothing
+                verdicts.append(BatchFaultError(f"there is no number to add to: {update.key}"))
                 continue
             if self.bill is not None:
                 self._charge(1, row, new)
@@ -937,7 +972,7 @@ class MemoryTable:
 
 
 class _OperandError(RequestRejectedError):
-    """What an update adds to is of another type: known only by the item."""
+    """What an update adds to is of another type: known only by the item, which may be a poisoned one."""
 
 
 # --- conditions ---
@@ -1118,6 +1153,15 @@ def _unwired(after: Mapping[str, Any], *names: str) -> list[str]:
     if set(after) != set(names):
         raise RequestRejectedError(f"no place to go on after: {sorted(after)}")
     return [after[name]["S"] for name in names]
+
+
+@cache
+def _hash(pk: str) -> bytes:
+    return blake2b(pk.encode(), digest_size=8).digest()
+
+
+def _scan_order(address: Address) -> tuple[bytes, str, str]:
+    return _hash(address[0]), *address
 
 
 # --- sizes, units, hashes ---

@@ -1,11 +1,14 @@
 """T-11: `MemoryTable` does as DynamoDB does, by its stand-ins; and what it does on purpose, it does exactly so."""
 
 import copy
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from random import Random
+from types import ModuleType
 from typing import Any, cast
 
 import pytest
@@ -38,14 +41,16 @@ from quitclaim.ports import (
 )
 from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.ring import RingTable
+from quitclaim.store.table import BatchFaultError
 from tests.fakes.clock import MovableClock
 from tests.fakes.ids import SeededIds
 from tests.fakes.stand_ins import ministack, ministack_client, moto
 from tests.fakes.tables import StandIn
 from tests.infra import deployed
+from tests.proof import table as table_module
 from tests.proof.clauses import CHECK, ClauseId
 from tests.proof.report import NIGHTLY, SEED, note
-from tests.proof.sequences import DEVIATIONS, Deviation, Maker, Pair, outcome, run, same
+from tests.proof.sequences import DEVIATIONS, Deviation, Maker, Pair, Step, outcome, run, same
 from tests.proof.table import (
     INDEXES,
     PAGE,
@@ -138,6 +143,81 @@ def _deviates(pair: Pair, deviation: Deviation) -> bool:
     except TypeError:  # moto's own, from within
         return True
     return not same(theirs, outcome(pair.ours, last))
+
+
+BROKEN = {
+    "unequal to what is absent is false": ('if operator == "<>":', 'if operator == "<>" and found is not _ABSENT:'),
+    "true is 1": ("if type(found) is not kind:", "if found is _ABSENT:"),
+    "any of is all of": (
+        "if _clause_holds(clause, item):",
+        "if all(_clause_holds(each, item) for each in either.clauses):",
+    ),
+    "at most is less": ("return bool(found <= wanted)", "return bool(found < wanted)"),
+    "nothing is absent": (
+        "item.get(clause.attribute, _ABSENT)",
+        "_ABSENT if item.get(clause.attribute) is None else 1",
+    ),
+    "an empty set stays": ("if held <= taken:", "if False:"),
+    "what is there is new": ("write.if_new.items() if name not in item", "write.if_new.items()"),
+    "numbers begin with 1": ("old = item.get(name, 0)", "old = item.get(name, 1)"),
+    "a put keeps the rest": (
+        "return _sound(_Row(item, flags))",
+        "return _sound(_Row((row.item if row else {}) | item, flags))",
+    ),
+    "a batch makes items": ("if row is None or not held:", "if not held:"),
+    "nothing there is no refusal": ("refused[number] = _NOTHING.copy() if", "refused[number] = None if"),
+    "what is refused is applied": ("raise WriteRefusedError(refused)", "fault = fault"),
+    "an operand comes before a refusal": ("if refused is not None:", "if refused is not None and fault is None:"),
+    "upto leaves the last out": ("if upto is not None and sort > upto:", "if upto is not None and sort >= upto:"),
+    "half a key is an entry": (
+        "if partition in item and sort in item:",
+        "if (item := {sort: '.', **item}).get(partition):",
+    ),
+    "ties go by sort key": ("(item[sort], *address)", "(item[sort], *address[::-1])"),
+    "attention projects nothing": ('"a2", ("t",))', '"a2", ())'),
+    "a full page has no end": ("if len(found) == limit or", "if len(found) == (limit or 0) + 1 or"),
+    "a number is a key of an index": (
+        "INDEX_KEYS: Final = frozenset(",
+        "INDEX_KEYS: Final = frozenset() and frozenset(",
+    ),
+    "500 KB an item": ("MAX_ITEM: Final = 400", "MAX_ITEM: Final = 500"),
+    "40 MB a transaction": ("MAX_PAYLOAD: Final = 4 *", "MAX_PAYLOAD: Final = 40 *"),
+}
+"""A rule, how it is written in the double, and how it would be broken."""
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_the_sequences_show_a_double_with_a_broken_rule(rule: str) -> None:
+    """A test of the tests: the sequences of one run of CI tell the double from one that breaks a rule."""
+    broken = _broken(*BROKEN[rule])
+
+    for number in range(2_000):
+        ours, theirs = MemoryTable(strict=False, page_bytes=PAGE), broken(strict=False, page_bytes=PAGE)
+        for step in Maker(SEED, number, "ministack", ours.item).steps():
+            if not same(outcome(ours, step), _outcome_or_fall(theirs, step)):
+                return
+        if ours.digest() != theirs.digest():
+            return
+    pytest.fail("no sequence shows it")
+
+
+def _broken(sound: str, broken: str) -> Callable[..., Any]:
+    source = Path(table_module.__file__).read_text()
+    assert sound in source
+    module = ModuleType("broken_table")
+    sys.modules[module.__name__] = module
+    exec(compile(source.replace(sound, broken), "broken_table", "exec"), module.__dict__)  # noqa: S102 - our own code
+    for shared in ("RequestRejectedError", "_OperandError"):
+        setattr(module, shared, getattr(table_module, shared))
+    made: Callable[..., Any] = module.MemoryTable
+    return made
+
+
+def _outcome_or_fall(table: Any, step: Step) -> Any:
+    try:
+        return outcome(table, step)
+    except (KeyError, TypeError, AttributeError) as fall:
+        return fall
 
 
 class InMemory:
@@ -257,6 +337,7 @@ def _rejected() -> dict[str, Callable[[MemoryTable], object]]:
         "26 updates in a batch": batch(*(Update(Key("P", str(n)), (), put={"a": 1}) for n in range(26))),
         "two updates of one item in a batch": batch(Update(A, (), put={"a": 1}), Update(A, (), put={"b": 1})),
         "a set in a batch": batch(Update(C, (), include={"f": frozenset({"x"})})),
+        "what cannot be stored, in a batch": batch(Update(C, (), put={"n": None})),
         "a batch that asks for a size": batch(Update(C, (Clause("a", "size <", 3),), put={"b": 1})),
         "a read of no key": lambda table: table.get(Key("P", "")),
         "a read of 101 keys": lambda table: table.batch_get([Key("P", str(n)) for n in range(101)]),
@@ -288,8 +369,8 @@ def test_what_dynamodb_would_not_take_of_a_batch_is_its_own_verdict() -> None:
 
     text, nothing, number = table.batch_update([Update(key, (), increase={"n": 1}) for key in (A, B, C)])
 
-    assert isinstance(text, RequestRejectedError)
-    assert isinstance(nothing, RequestRejectedError)
+    assert isinstance(text, BatchFaultError)
+    assert isinstance(nothing, BatchFaultError)
     assert number is None
     assert (table.get(C) or {})["n"] == 2
 
@@ -509,6 +590,21 @@ def test_an_index_is_sparse_ordered_and_projected() -> None:
     assert page.items == ({"PK": "P", "SK": "2", "a1": "n#0", "a2": "a", "t": "t2"},)
     assert page.after == {"PK": {"S": "P"}, "SK": {"S": "2"}, "a1": {"S": "n#0"}, "a2": {"S": "a"}}
     assert table.query_index("due", "n#0", limit=9).items == ()
+
+
+def test_a_scan_goes_over_everything_in_pages() -> None:
+    """Each item once; a page ends by its bytes, and goes on after an item though it is gone."""
+    table = MemoryTable(page_bytes=250)
+    for number in range(9):
+        table.write(Put(Key(f"P{number % 3}", str(number)), {"s": "x" * 100}, ()))
+
+    first = table.scan()
+    table.erase(Key(first.items[-1]["PK"], first.items[-1]["SK"]))
+    rest = _pages(lambda after: table.scan(after=after or first.after))
+
+    assert len(first.items) == 2
+    assert sorted(sk for page in [[item["SK"] for item in first.items], *rest] for sk in page) == list("012345678")
+    assert TableCall(1, "scan").depends_on(TableCall(2, "write", writes=(Delete(A, ()),)))
 
 
 def _pages(query: Callable[[Any], Page]) -> list[list[str]]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
+from botocore.exceptions import ClientError, EndpointConnectionError, ParamValidationError, ReadTimeoutError
 
 from quitclaim.domain.errors import StoreError
 from quitclaim.ports import (
@@ -378,6 +378,35 @@ def test_an_answer_of_the_service_is_one_of_three_or_rises(error: Exception, mea
             table.write(Put(A, {}, ()))
 
 
+def test_a_request_that_boto3_does_not_take_rises_as_it_is() -> None:
+    """It was never sent and never will be: as an answer that was lost it would be repeated in vain."""
+    table = DynamoTable(AnsweringClient(ParamValidationError(report="no key")), "any")  # type: ignore[arg-type]
+
+    for act in (
+        lambda: table.write(Put(A, {}, ())),
+        lambda: table.transact([Put(A, {}, ())]),
+        lambda: table.batch_update([Update(A, THERE, put={"n": 1})]),
+        lambda: table.get(A),
+    ):
+        with pytest.raises(ParamValidationError):
+            act()
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        Update(A, THERE, include={"set": frozenset({"x"})}),
+        Update(A, THERE, exclude={"set": frozenset({"x"})}),
+        Update(A, THERE, put={"n": 1}, if_new={"ty": "t"}),
+    ],
+    ids=["include", "exclude", "if_new"],
+)
+def test_what_a_batch_cannot_do_is_not_left_out_of_it(update: Update) -> None:
+    """A part of an update that no statement says would be lost without a sign."""
+    with pytest.raises(ValueError, match="batched update"):
+        DynamoTable(AnsweringClient({"Responses": [{}]}), "any").batch_update([update])  # type: ignore[arg-type]
+
+
 def test_a_refusal_beside_a_conflict_is_a_refusal() -> None:
     """Once one condition was judged, the write was refused, whatever the others met."""
     reasons = [{"Code": "TransactionConflict"}, {"Code": "ConditionalCheckFailed", "Item": {"v": {"N": "7"}}}]
@@ -468,6 +497,15 @@ def test_a_batch_read_goes_on_until_everything_is_read() -> None:
     found = DynamoTable(Client(), "any").batch_get([A, B])  # type: ignore[arg-type]
 
     assert [item is not None for item in found] == [True, True]
+
+
+def test_a_batch_read_that_never_comes_to_its_end_is_a_store_error() -> None:
+    """A table that leaves the same keys out again and again does not answer."""
+    left_out = {"any": {"Keys": [{"PK": {"S": A.pk}, "SK": {"S": A.sk}}]}}
+    answer = {"Responses": {"any": []}, "UnprocessedKeys": left_out}
+
+    with pytest.raises(StoreError):
+        DynamoTable(AnsweringClient(answer), "any").batch_get([A])  # type: ignore[arg-type]
 
 
 def test_the_stand_in_has_the_template_s_keys_and_indexes(stand_in: StandIn) -> None:

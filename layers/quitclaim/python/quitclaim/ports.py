@@ -27,7 +27,10 @@ type Operator = Literal["=", "<>", "<", "<=", ">", ">=", "absent", "present", "c
 
 @dataclass(frozen=True)
 class Clause:
-    """One comparison of an attribute. A comparison with an attribute that is absent is false, as in DynamoDB."""
+    """
+    One comparison of an attribute. With an attribute that is absent it is false, as in DynamoDB; only `<>` and
+    `not contains` are then true.
+    """
 
     attribute: str
     operator: Operator

@@ -9,8 +9,9 @@ nothing; botocore's own repeats are bounded by the client's configuration (TRANS
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
+from quitclaim.domain.errors import StoreError
 from quitclaim.ports import (
     AnyOf,
     Check,
@@ -43,6 +44,9 @@ BUSY: Final = frozenset(
 )
 BUSY_REASONS: Final = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
 
+ROUNDS: Final = 8
+"""How often what a batch read left out is asked for: more than twice what 100 items of the largest size need."""
+
 
 class BatchFaultError(Exception):
     """
@@ -70,7 +74,11 @@ class DynamoTable:
         """See `ports.Table.batch_get`."""
         wanted: list[dict[str, Any]] = [_wire_key(key) for key in dict.fromkeys(keys)]
         found: dict[Key, Item] = {}
+        rounds = 0
         while wanted:
+            rounds += 1
+            if rounds > ROUNDS:
+                raise StoreError
             with _reading():
                 answer = self._client.batch_get_item(
                     RequestItems={self._name: {"Keys": wanted, "ConsistentRead": True}}
@@ -134,7 +142,9 @@ class DynamoTable:
                 found: Any = error.response.get("Item", {})
                 raise WriteRefusedError([_item(found)]) from error
             raise _judged(error) from error
-        except (HTTPClientError, BotoCoreError) as error:
+        except ParamValidationError:
+            raise  # never sent: a fault of ours
+        except BotoCoreError as error:
             raise WriteAmbiguousError from error
 
     def transact(self, writes: Sequence[Write]) -> None:
@@ -147,7 +157,9 @@ class DynamoTable:
             if error.response["Error"]["Code"] == "TransactionCanceledException":
                 raise _cancelled(error) from error
             raise _judged(error) from error
-        except (HTTPClientError, BotoCoreError) as error:
+        except ParamValidationError:
+            raise  # never sent: a fault of ours
+        except BotoCoreError as error:
             raise WriteAmbiguousError from error
 
     def batch_update(self, updates: Sequence[Update]) -> list[Exception | None]:
@@ -160,7 +172,9 @@ class DynamoTable:
             if judged is error:
                 raise
             return [judged] * len(updates)
-        except (HTTPClientError, BotoCoreError):
+        except ParamValidationError:
+            raise
+        except BotoCoreError:
             return [WriteAmbiguousError()] * len(updates)
         return [_verdict(each) for each in answer["Responses"]]
 
@@ -249,6 +263,8 @@ def _update(write: Update, names: _Names) -> str:
 
 
 def _statement(table: str, update: Update) -> dict[str, Any]:
+    if update.include or update.exclude or update.if_new:
+        raise ValueError("a batched update changes no set and makes no item")
     values: list[Any] = []
 
     def value(raw: Any) -> str:
@@ -312,13 +328,11 @@ class _reading:
         return None
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from quitclaim.domain.errors import StoreError
-
         if isinstance(error, ClientError):
             code = error.response["Error"]["Code"]
             if code in BUSY or error.response["ResponseMetadata"]["HTTPStatusCode"] >= 500:
                 raise StoreError from error
-        elif isinstance(error, BotoCoreError):
+        elif isinstance(error, BotoCoreError) and not isinstance(error, ParamValidationError):
             raise StoreError from error
 
 
