@@ -7,7 +7,7 @@ import pytest
 from quitclaim.domain.connect import Barrier, ConnectionState
 from quitclaim.domain.errors import OwnerDeletedError, StoreError
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import CONFIRM_MS, GUARD_MS, SECOND, SHARDS, WINDOW_MS
+from quitclaim.domain.limits import GUARD_MS, SECOND, WINDOW_MS
 from quitclaim.flows.deletion import carry_out_deletion, delete_owner
 from quitclaim.flows.reconcile import reconcile
 from quitclaim.flows.status import all_views, view
@@ -406,17 +406,12 @@ def test_an_open_exchange_keeps_its_own_end(world: World) -> None:
     assert world.acknowledge() == 1
 
 
-def test_the_owner_is_found_by_its_due_time(world: World) -> None:
-    """In one shard of the kind `deletion`, until it is done."""
+def test_the_owner_is_due_until_it_is_done(world: World) -> None:
+    """In the index, under the kind `deletion`."""
     world.connect()
     delete(world)
-    store = world.reconciling.store
+    assert world.items("owner")[0]["d1"].startswith("deletion#")
 
-    def due() -> int:
-        return sum(
-            len(store.due_keys("deletion", shard, world.clock.now() + CONFIRM_MS, 10)) for shard in range(SHARDS)
-        )
-
-    assert due() == 1
     world.reconcile()
-    assert due() == 0
+
+    assert "d1" not in world.items("owner")[0]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from quitclaim.domain.connect import Barrier, Connection, ConnectionState, Exchange, ExchangeOutcome
+from quitclaim.domain.errors import MovedError
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.limits import COMPACT_MS
 from quitclaim.domain.maintain import Inspection
@@ -14,6 +15,7 @@ from quitclaim.domain.revocations import Revocation
 from quitclaim.domain.stop import StopIntent
 from quitclaim.ports import (
     THERE,
+    Clause,
     Clock,
     Condition,
     Ids,
@@ -92,7 +94,8 @@ class MaintainStore:
         ref, rid = revocation.ref, revocation.rid
         commit = self._commit()
         is_late = any_of(absent("deadline"), at_most("deadline", now - COMPACT_MS))
-        commit.delete("revocation", revocation_key(rid), (equals("v", revocation.v), present("finished"), is_late))
+        when: Condition = (equals("v", revocation.v), present("finished"), is_late)
+        commit.delete("revocation", revocation_key(rid), when, dict)
         if has_barrier:
             names = {"owed": frozenset({rid}), "acks": frozenset({f"r:{rid}"})}
             commit.update("barrier", Update(barrier_key(ref.of_owner, revocation.client), THERE, exclude=names))
@@ -101,7 +104,7 @@ class MaintainStore:
         if revocation.exchange is not None:
             over = any_of(absent("PK"), *IS_OVER.clauses)
             commit.check("exchange", exchange_key(ref, revocation.exchange), (over,))
-        commit.run()
+        _run(commit, "revocation")
 
     def unlist(self, intent: StopIntent, rid: str) -> None:
         """Row 48 in advance, where more closed stops list a revocation than fit into one commit."""
@@ -113,33 +116,33 @@ class MaintainStore:
         """Row 49. An exchange that is over goes; *is_listed*: the barrier still names it. Raises `MovedError`."""
         commit = self._commit()
         when: Condition = (equals("v", exchange.v), equals("outcome", exchange.outcome))
-        commit.delete("exchange", exchange_key(exchange.ref, exchange.id), when)
+        commit.delete("exchange", exchange_key(exchange.ref, exchange.id), when, dict)
         if is_listed:
             key = barrier_key(exchange.ref.of_owner, exchange.client)
             names = {"acks": frozenset({f"x:{exchange.in_barrier}"})}
             commit.update("barrier", Update(key, THERE, exclude=names))
-        commit.run()
+        _run(commit, "exchange")
 
     def compact_intent(self, intent: StopIntent) -> None:
         """Row 49. A closed stop that lists nothing goes. Raises `MovedError`."""
         commit = self._commit()
         when: Condition = (equals("v", intent.v), present("closed"), absent("rids"))
-        commit.delete("intent", intent_key(intent.ref, intent.generation), when)
-        commit.run()
+        commit.delete("intent", intent_key(intent.ref, intent.generation), when, dict)
+        _run(commit, "intent")
 
     def compact_connection(self, connection: Connection) -> None:
         """Row 49. A closed connection of a deleted owner goes. Raises `MovedError`."""
         commit = self._commit()
         when: Condition = (equals("v", connection.v), equals("state", ConnectionState.REVOKED))
-        commit.delete("connection", connection_key(connection.ref), when)
-        commit.run()
+        commit.delete("connection", connection_key(connection.ref), when, dict)
+        _run(commit, "connection")
 
     def compact_barrier(self, owner: OwnerRef, client: str, barrier: Barrier) -> None:
         """Row 49. A barrier of a deleted owner that names nothing goes. Raises `MovedError`."""
         commit = self._commit()
         when: Condition = (equals("v", barrier.v), absent("owed"), absent("acks"), absent("purges"))
-        commit.delete("barrier", barrier_key(owner, client), when)
-        commit.run()
+        commit.delete("barrier", barrier_key(owner, client), when, dict)
+        _run(commit, "barrier")
 
     def rest_of(self, ref: ConnectionRef) -> int:
         """How many items of a connection there are besides itself."""
@@ -196,5 +199,15 @@ class MaintainStore:
         return OwnerRef(tenant, owner)
 
 
+def _run(commit: Commit, name: str) -> None:
+    """What was to be removed under *name* and is gone was removed, by an earlier try of this or by somebody else."""
+    try:
+        commit.run()
+    except MovedError as moved:
+        if name not in moved.seen or moved.seen[name] is not None:
+            raise
+
+
 def _unlisted(intent: StopIntent, rid: str) -> Update:
-    return Update(intent_key(intent.ref, intent.generation), (present("closed"),), exclude={"rids": frozenset({rid})})
+    when: Condition = (present("closed"), Clause("rids", "contains", rid))
+    return Update(intent_key(intent.ref, intent.generation), when, exclude={"rids": frozenset({rid})})

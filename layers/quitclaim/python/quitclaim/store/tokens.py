@@ -225,7 +225,8 @@ class TokenStore:
 
     def _mark(self, grant: Grant, more: Condition, *, put: Item | None = None, remove: tuple[str, ...] = ()) -> None:
         commit = self._commit()
-        when = (*_as_read(grant), *more)
+        # Held to not being its own repetition: nothing else in it would notice.
+        when = (*_as_read(grant), *more, Clause("op", "<>", commit.op))
         commit.update("grant", Update(grant_key(grant.ref, grant.pair), when, put=put or {}, remove=remove), grant_of)
         commit.run()
 
