@@ -358,7 +358,7 @@ def test_the_right_code_is_taken_once_and_shown_twice(stage):
         ("confirm", {"generation": "1", "code": "x"}, 400, "INVALID_BODY"),
         ("confirm", {"generation": 2, "code": "x"}, 409, "GENERATION_MOVED"),
         ("confirm", {"generation": 10**40, "code": "x"}, 409, "GENERATION_MOVED"),
-        ("confirm", {"generation": 1, "code": "\u00e4"}, 403, "CONFIRM_CODE_WRONG"),
+        ("confirm", {"generation": 1, "code": "\u00e4"}, 409, "CONNECTION_STATE_CONFLICT"),
         ("report", {}, 400, "INVALID_BODY"),
         ("report", {"token_version": "1"}, 400, "INVALID_BODY"),
         ("report", {"token_version": 1, "token": "a#b"}, 400, "INVALID_ID"),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import Any
 
@@ -29,24 +30,29 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
-def sdk() -> dict[str, Any]:
-    """Clients are dear to make, and keep nothing of an account."""
+@cache
+def sdk(name: str) -> Any:
+    """A client: dear to make, and keeps nothing of an account."""
     session = boto3.Session("testing", "testing", region_name="eu-west-1")
-    once = Config(retries={"total_max_attempts": 1})
-    return {name: session.client(name, config=once) for name in ("ssm", "secretsmanager")}  # type: ignore[call-overload]
+    return session.client(name, config=Config(retries={"total_max_attempts": 1}))  # type: ignore[call-overload]
 
 
 @pytest.fixture
-def ssm(aws: None, sdk: dict[str, Any]) -> Any:
+def clients_at_hand(aws: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever asks boto3 for a client gets one that was made before."""
+    monkeypatch.setattr(boto3, "client", lambda name, **_: sdk(name))
+
+
+@pytest.fixture
+def ssm(aws: None) -> Any:
     """Parameter Store."""
-    return sdk["ssm"]
+    return sdk("ssm")
 
 
 @pytest.fixture
-def secrets_manager(aws: None, sdk: dict[str, Any]) -> Any:
+def secrets_manager(aws: None) -> Any:
     """Secrets Manager."""
-    return sdk["secretsmanager"]
+    return sdk("secretsmanager")
 
 
 class Ages:

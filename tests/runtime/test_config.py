@@ -354,7 +354,7 @@ SWITCHES = {"QUITCLAIM_CLOCK_FILE": ("clock_file", "clock"), "QUITCLAIM_CATALOGU
 
 @pytest.mark.parametrize("switch", SWITCHES)
 @pytest.mark.parametrize("base_url", ["https://quitclaim.example.com", "https://localhost.example.com"])
-def test_a_local_switch_is_refused_in_the_cloud(put, switch, base_url, tmp_path):
+def test_a_local_switch_is_refused_in_the_cloud(clients_at_hand, put, switch, base_url, tmp_path):
     """A clock that somebody moves, or a catalogue that somebody adds, only where the address is loopback."""
     put("base-url", base_url)
     setting, part = SWITCHES[switch]
@@ -366,7 +366,7 @@ def test_a_local_switch_is_refused_in_the_cloud(put, switch, base_url, tmp_path)
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_a_local_switch_serves_on_loopback(put, switch, tmp_path):
+def test_a_local_switch_serves_on_loopback(clients_at_hand, put, switch, tmp_path):
     """There it is what makes a demonstration quick."""
     put("base-url", "http://127.0.0.1:8000")
     setting, part = SWITCHES[switch]
@@ -375,7 +375,7 @@ def test_a_local_switch_serves_on_loopback(put, switch, tmp_path):
 
 
 @pytest.mark.parametrize("part", ["clock", "clients"])
-def test_without_a_switch_nobody_is_asked(aws, part):
+def test_without_a_switch_nobody_is_asked(clients_at_hand, part):
     """A function in the cloud starts without a call for what it does not use."""
     assert getattr(parts(), part)
 

@@ -29,7 +29,7 @@ ENVIRONMENT = {
 
 
 @pytest.fixture
-def environment(aws, monkeypatch):
+def environment(clients_at_hand, monkeypatch):
     """As the template sets it."""
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
@@ -113,11 +113,11 @@ def test_a_replay_is_waited_for_and_never_sent_twice():
 def test_3_10_every_client_that_a_caller_waits_for_is_quick(environment, function, monkeypatch):
     """Table, keys, configuration, secrets, and the kick; only a replay waits for as long as its function may run."""
     made = []
-    real = boto3.client
+    at_hand = boto3.client
 
     def client(name, **given):
         made.append((name, given["config"]))
-        return real(name, **given)
+        return at_hand(name)
 
     monkeypatch.setattr(boto3, "client", client)
     world = BUILDERS[function]()

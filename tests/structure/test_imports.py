@@ -1,6 +1,7 @@
 """Who may import whom: the rings from the inside out, held by the syntax trees."""
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(PACKAGE)) if path.is_relative_to(PACKAGE) else str(path.relative_to(ROOT))
 
 
+@cache
 def all_imports() -> list[Import]:
     """Of the whole product."""
     return [each for path in product() for each in imports(path)]
