@@ -6,9 +6,11 @@ import pytest
 
 from quitclaim.domain.limits import DEADLINE_MS, GUARD_MS
 from tests.fakes.provider import answers, lost_answer
-from tests.functions.stage import TENANT, Answer, Stage
+from tests.functions.stage import TENANT, Answer, Stage, answered, template
+from tests.runtime.events import http_event
 
 SCHEDULE = {"version": "0", "source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {}}
+OLGA = "arn:aws:iam::111122223333:user/olga"
 
 
 def attention(stage: Stage, **given: object) -> Answer:
@@ -16,7 +18,16 @@ def attention(stage: Stage, **given: object) -> Answer:
 
 
 def act(stage: Stage, subject: str, what: str, body: object) -> Answer:
-    return stage.http("app_api", "POST", f"/v1/attention/{subject}/{what}", body=body)
+    """As the gateway hands it over, with who signed it."""
+    event = http_event(
+        "POST",
+        f"/v1/attention/{subject}/{what}",
+        body=json.dumps(body).encode(),
+        headers={"content-type": "application/json"},
+        routes=template().routes,
+    )
+    event["requestContext"]["authorizer"] = {"iam": {"userArn": OLGA}}
+    return answered(stage.invoke("app_api", event))
 
 
 def expired(stage: Stage) -> str:
@@ -82,7 +93,7 @@ def test_a_retry_is_kicked_and_audited(stage: Stage) -> None:
     assert stage.metrics()["RevocationsRetriedByHand"] == [1.0]
     assert stage.kicks[-1] == kick
     (audit,) = (item for (pk, _), item in stage.items().items() if pk.startswith("U#"))
-    assert audit["by"]["S"].startswith("arn:aws:iam::")
+    assert audit["by"]["S"] == OLGA
     assert (audit["action"]["S"], audit["reason"]["S"]) == ("retry", "their status page is green")
     stage.invoke("revoke_sweep", stage.kicks[-1])
     assert stage.server.live() == []
