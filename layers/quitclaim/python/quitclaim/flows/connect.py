@@ -413,9 +413,9 @@ def _complete(
     deadline: Deadline,
     world: Connecting,
 ) -> CallbackOutcome:
-    if authorization.consumed_at is not None:
-        return _outcome_again(authorization, world)
     client = world.clients.named(authorization.client)
+    if authorization.consumed_at is not None:
+        return _outcome_again(authorization, client, deadline, world)
     ref = authorization.ref
     if callback.error or not callback.code:
         _discard(callback, authorization, state_digest, world)
@@ -445,24 +445,45 @@ def _complete(
     return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
 
 
-def _outcome_again(authorization: Authorization, world: Connecting) -> CallbackOutcome:
+def _outcome_again(
+    authorization: Authorization, client: Client, deadline: Deadline, world: Connecting
+) -> CallbackOutcome:
     """
-    The same browser brings the same callback again: the first delivery owns the outcome, and this shows it (M-30,
-    RB-49).
+    The same browser brings the same callback again: the first delivery owns the outcome, and this shows it as long as
+    it stands (M-30, RB-49).
+
+    1. `record_identity`, where the worker that held the grant died before it: no code is shown for a grant that nobody
+       knows the account of. Crash: as after the first delivery's hold.
     """
     ref = authorization.ref
+    owner, connection = world.reads.owner_and_connection(ref)
+    if owner is None or owner.is_deleted:
+        raise OwnerDeletedError
     exchange = world.reads.exchange(ref, authorization.exchange or "")
-    client = world.clients.named(authorization.client)
-    if (
-        exchange is not None
-        and exchange.outcome is ExchangeOutcome.HELD
-        and (exchange.hold_ends or 0) > world.clock.now()
-    ):
-        code = world.vault.confirm_code(exchange.id, exchange.started) if exchange.use is not None else None
-        return CallbackOutcome(ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code)
-    if exchange is not None and exchange.outcome is ExchangeOutcome.INSTALLED:
-        return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
-    raise StateReplayedError(connection_id=ref.connection)
+    if connection is not None and exchange is not None and connection.exchange == exchange.id:
+        if exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) > world.clock.now():
+            code = None
+            if exchange.use is not None:
+                _identified_again(exchange, client, deadline, world)
+                code = world.vault.confirm_code(exchange.id, exchange.started)
+            return CallbackOutcome(
+                ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code
+            )
+        if exchange.outcome is ExchangeOutcome.INSTALLED and connection.state is ConnectionState.READY:
+            return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
+    raise refusal_of_link(connection, authorization.generation) or StateReplayedError(connection_id=ref.connection)
+
+
+def _identified_again(held: Exchange, client: Client, deadline: Deadline, world: Connecting) -> None:
+    """The account of a held grant, by its own token, where nobody has learned it yet."""
+    if held.account is not None or held.use is None or not client.facts.has_identity:
+        return
+    world.vault.ready("use", "index")
+    pair = world.vault.open_for_use(held.ref, held.generation, 1, MAIN, held.use)
+    revocation = world.reads.revocations([held.rid])[held.rid]
+    if revocation is None:
+        raise StateReplayedError(connection_id=held.ref.connection)
+    _identified(Tokens(TokenGrant(pair.access_token), ()), held, revocation, client, deadline, world)
 
 
 def _discard(callback: Callback, authorization: Authorization, state_digest: str, world: Connecting) -> None:
@@ -471,7 +492,9 @@ def _discard(callback: Callback, authorization: Authorization, state_digest: str
     one leaves the link.
     """
     refusal: QuitclaimError = CallbackRejectedError() if callback.error else CodeMissingError()
-    connection = world.reads.connection(authorization.ref)
+    owner, connection = world.reads.owner_and_connection(authorization.ref)
+    if owner is None or owner.is_deleted:
+        raise OwnerDeletedError
     is_current = (
         connection is not None
         and connection.is_authorizing_at(authorization.generation)
@@ -734,7 +757,10 @@ def _identified(
         try:
             world.store.record_identity(held, learned, world.clock.now())
         except MovedError as moved:
-            raise GrantNotInstalledError(connection_id=name) from moved
+            found = world.reads.exchange(held.ref, held.id)
+            if found is None or found.outcome is not ExchangeOutcome.HELD or found.account != account:
+                raise GrantNotInstalledError(connection_id=name) from moved
+            # The same callback, delivered twice: the other one has recorded the same account.
     return learned
 
 
@@ -906,7 +932,7 @@ def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting
     if exchange is None:
         raise _refusal_of_confirm(connection)
     if not world.vault.is_confirm_code(code, exchange.id, exchange.started):
-        raise _wrong_code(exchange, world)
+        raise _wrong_code(exchange, connection, world)
     if exchange.outcome is ExchangeOutcome.INSTALLED and connection.state is ConnectionState.READY:
         return connection
     if exchange.outcome is ExchangeOutcome.UNCONFIRMED:
@@ -915,7 +941,10 @@ def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting
         raise StateConflictError(connection_id=ref.connection, state=connection.state)
     if exchange.outcome is not ExchangeOutcome.HELD or exchange.use is None:
         raise GrantNotInstalledError(connection_id=ref.connection)
-    return install(exchange, world.clients.named(exchange.client), world)
+    client = world.clients.named(exchange.client)
+    if exchange.account is None and client.facts.has_identity:
+        raise StateConflictError("Nobody has learned yet whose grant it is.", connection_id=ref.connection)
+    return install(exchange, client, world)
 
 
 def _refusal_of_confirm(connection: Connection) -> QuitclaimError:
@@ -925,10 +954,11 @@ def _refusal_of_confirm(connection: Connection) -> QuitclaimError:
     return GrantNotInstalledError(connection_id=name, state=connection.state)
 
 
-def _wrong_code(exchange: Exchange, world: Connecting) -> QuitclaimError:
+def _wrong_code(exchange: Exchange, connection: Connection, world: Connecting) -> QuitclaimError:
+    """Counted while something is held; where nothing waits for a code, no code is right or wrong."""
     name = exchange.ref.connection
     if exchange.outcome is not ExchangeOutcome.HELD:
-        return WrongCodeError(connection_id=name)
+        return StateConflictError(connection_id=name, state=connection.state)
     if is_last_wrong_code(exchange):
         _release(exchange, "wrong_codes", world)
         return GrantNotInstalledError("Too many wrong codes: the grant is being revoked.", connection_id=name)

@@ -8,6 +8,7 @@ safe, and only the provider's own success settles.
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -424,4 +425,8 @@ def acknowledge(ref: ConnectionRef, *, reads: "Reads", store: "RevocationStore",
         count += 1
     if count == 0 and not done:
         raise NothingToAcknowledgeError(connection_id=ref.connection)
+    for intent in intents if count else ():
+        if intent.closed is None:
+            with suppress(MovedError):  # closed meanwhile; and its own due repeats it anyway
+                store.hurry_stop(intent, now)
     return count

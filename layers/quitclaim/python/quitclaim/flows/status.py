@@ -105,7 +105,9 @@ def _notice(connection: Connection, reads: "Reads", clients: Clients) -> Notice:
         for item in revocations.values()
     ]
     levels += [(level_of_exchange(each, revocations.get(each.rid)), None, each.outcome) for each in exchanges]
-    level, deadline, reason = max(levels, key=lambda found: found[0], default=(Level.NOT_NEEDED, None, None))
+    level, deadline, reason = max(
+        levels, key=lambda found: (found[0], found[1] or 0), default=(Level.NOT_NEEDED, None, None)
+    )
     return Notice(
         connection_id=connection.ref.connection,
         provider=connection.provider,

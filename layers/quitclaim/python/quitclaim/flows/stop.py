@@ -6,7 +6,16 @@ reconciliation.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from quitclaim.domain.connect import Connection, Exchange, ExchangeOutcome, Idempotency, lost, may_stop, stopped
+from quitclaim.domain.connect import (
+    Connection,
+    ConnectionState,
+    Exchange,
+    ExchangeOutcome,
+    Idempotency,
+    lost,
+    may_stop,
+    stopped,
+)
 from quitclaim.domain.deletion import DeletionStep, deletion_step
 from quitclaim.domain.errors import (
     ConnectionNotFoundError,
@@ -67,7 +76,7 @@ def disconnect(ref: ConnectionRef, generation: int, world: Stopping, idempotency
         if key is not None and (earlier := world.reads.first_answer(ref.tenant, key, world.clock.now())) is not None:
             if earlier[0] != request:
                 raise IdempotencyMismatchError
-            return connection
+            return _first_answer(connection, int(earlier[1]["generation"]))
         if not may_stop(connection, generation):
             return connection
         now = world.clock.now()
@@ -80,6 +89,18 @@ def disconnect(ref: ConnectionRef, generation: int, world: Stopping, idempotency
         except MovedError:
             world.clock.pause(PAUSE_MS * attempt)
     raise StoreError
+
+
+def _first_answer(connection: Connection, generation: int) -> Connection:
+    """As the first call of this key answered: revoking, at the generation that it made."""
+    return replace(
+        connection,
+        state=ConnectionState.REVOKING,
+        generation=generation,
+        phase=None,
+        exchange=None,
+        closed_as=None,
+    )
 
 
 def lose_grant(

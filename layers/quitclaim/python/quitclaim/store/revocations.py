@@ -1,13 +1,13 @@
 """The writes of revocations: rows 28-41 of the table of writes (docs/table.md), in the order of a revocation's life."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.limits import BATCH, COMPACT_MS, GUARD_MS, SHARDS
 from quitclaim.domain.revocations import Claimed, Revocation, RevocationState, claim_end
+from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import (
     THERE,
@@ -15,6 +15,7 @@ from quitclaim.ports import (
     Clause,
     Clock,
     Condition,
+    Cursor,
     Ids,
     Item,
     Table,
@@ -43,17 +44,15 @@ from quitclaim.store.keys import (
     exchange_key,
     family_marker_key,
     grant_key,
+    intent_key,
     marker_key,
     receipt_key,
     revocation_key,
     rid_of,
 )
 from quitclaim.store.reads import revocation_of
-from quitclaim.store.stamps import finish_due, notice_attention, receipt_item, revoke_due
+from quitclaim.store.stamps import finish_due, intent_due, notice_attention, receipt_item, revoke_due
 from quitclaim.store.tokens import lease_free
-
-type Cursor = Mapping[str, Any]
-"""Where a query goes on."""
 
 type OnFault = Callable[[Exception], None]
 """Told of an update that the table does not take: a fault of ours or of the item, and no outcome."""
@@ -424,6 +423,14 @@ class RevocationStore:
 
     def _attention(self, kind: str, shard: int) -> Sequence[Item]:
         return self._table.query_index("attention", f"{kind}#{shard}", limit=1000).items
+
+    def hurry_stop(self, intent: StopIntent, now: int) -> None:
+        """After rows 40 and 41: the stop that waited for the acknowledgement is looked at now, not on its ladder."""
+        commit = self._commit()
+        put = {"next": now, **intent_due(intent, now)}
+        update = Update(intent_key(intent.ref, intent.generation), (THERE[0], absent("closed")), put=put)
+        commit.update("intent", update)
+        commit.run()
 
     # --- parts ---
 
