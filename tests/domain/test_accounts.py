@@ -6,6 +6,7 @@ from quitclaim.domain.accounts import Account
 from tests.domain.values import AROUND, NOW
 
 
+@pytest.mark.rule("RB-22")
 @pytest.mark.parametrize("off", AROUND)
 def test_custody_10_an_exchange_must_have_begun_after_the_account_was_shut(off):
     """An exchange that began in the very millisecond may be among what was ended."""

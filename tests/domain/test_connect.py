@@ -76,6 +76,7 @@ START = {
 """State to (start, reconnect): row "start, reconnect, import" of the table of states and events."""
 
 
+@pytest.mark.rule("U-1")
 def test_every_state_has_a_row():
     """Eight states and none at all; every state of a revocation, finished or not, acknowledged or not."""
     assert set(OWED) == set(itertools.product(RevocationState, (0, 1), (0, 1)))
@@ -96,6 +97,7 @@ def test_start_against_every_state(state, again):
     assert refused.value.details["connection_id"] == REF.connection
 
 
+@pytest.mark.rule("U-1")
 @pytest.mark.parametrize("state", [None, *S])
 def test_U_21_a_start_is_one_generation_on(state):
     """Authorizing in phase link, with nothing left of the life before but the account it is pinned to (S-21)."""
@@ -153,6 +155,7 @@ LINK = {
 """State to what a link or callback (of its generation, of an older one) is told; authorizing means phase link here."""
 
 
+@pytest.mark.rule("U-21")
 @pytest.mark.parametrize(("state", "older"), list(itertools.product(LINK, (0, 1, 2))))
 def test_a_link_against_every_state(state, older):
     """Rows "link visit" and "callback consumed"."""
@@ -171,6 +174,7 @@ def test_a_link_that_went_on_is_replayed(phase):
     assert type(refusal_of_link(a_connection(S.AUTHORIZING, phase=phase), 2)) is SU
 
 
+@pytest.mark.rule("U-17")
 @pytest.mark.parametrize("off", AROUND)
 @pytest.mark.parametrize("visits", [0, LINK_VISITS - 1, LINK_VISITS, LINK_VISITS + 1])
 def test_U_17_a_link_is_over_at_its_end_and_after_twenty_visits(off, visits):
@@ -188,6 +192,7 @@ def test_passing_errors_are_those_after_which_the_owner_may_try_again():
 # --- exchange --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-58")
 def test_K_5_the_window_of_an_exchange():
     """Sixty seconds from its begin."""
     assert exchange_ends(NOW) == NOW + WINDOW_MS == NOW + 60_000
@@ -207,6 +212,7 @@ def test_the_fifth_wrong_code_is_the_last(wrong):
     assert is_last_wrong_code(an_exchange(ExchangeOutcome.HELD, wrong=wrong)) is (wrong >= 4)
 
 
+@pytest.mark.rule("U-17")
 @pytest.mark.parametrize("off", AROUND)
 @pytest.mark.parametrize("outcome", ExchangeOutcome)
 @pytest.mark.parametrize("state", S)
@@ -247,6 +253,7 @@ TOKEN = {
 }
 
 
+@pytest.mark.rule("I-5")
 @pytest.mark.parametrize("state", TOKEN)
 def test_a_token_call_against_every_state(state):
     """Row "token call"."""
@@ -272,6 +279,7 @@ STOP = {
 }
 
 
+@pytest.mark.rule("F-25", "D-10")
 @pytest.mark.parametrize(("state", "off"), list(itertools.product(STOP, (-2, -1, 0, 1))))
 def test_a_disconnect_against_every_state_and_generation(state, off):
     """At its generation it stops or is stopped already; repeated at the one before, a stop is the same stop."""
@@ -307,6 +315,7 @@ def changed(before: Connection, after: Connection) -> dict[str, object]:
     }
 
 
+@pytest.mark.rule("U-1")
 @pytest.mark.parametrize("state", S)
 def test_a_stop_is_one_generation_on(state):
     """Revoking; whose account it was stays known, for the notice and for a reconnect."""
@@ -322,6 +331,7 @@ def test_a_stop_is_one_generation_on(state):
     assert (after.subject, after.account) == ("subject", "account")
 
 
+@pytest.mark.rule("U-1")
 def test_DESIGN_18_a_loss_is_no_disconnect():
     """One generation on, by name; everything that says whose it was stays."""
     before = a_connection(S.READY, **BUSY, pairs=("main",))
@@ -354,6 +364,7 @@ def test_a_failure_keeps_the_generation():
     }
 
 
+@pytest.mark.rule("S-21")
 @pytest.mark.parametrize(("learned", "pinned"), [("new", None), ("same", "same"), (None, "same"), (None, None)])
 def test_ready_pins_the_account_that_the_exchange_learned(learned, pinned):
     """Generation and exchange stay; what the exchange says of account and scopes counts (S-21)."""
@@ -398,6 +409,7 @@ OWED = {
 }
 
 
+@pytest.mark.rule("F-17", "I-9")
 @pytest.mark.parametrize(
     ("state", "finished", "acknowledged"), list(itertools.product(RevocationState, (0, 1), (0, 1)))
 )
@@ -422,6 +434,7 @@ def test_what_lacks_its_finishing_step(state, finished):
     assert a_barrier(item).unfinished == ((item,) if lacks else ())
 
 
+@pytest.mark.rule("F-17", "F-34")
 @pytest.mark.parametrize(("outcome", "acknowledged"), list(itertools.product(ExchangeOutcome, (None, NOW))))
 def test_F_17_only_an_unconfirmed_exchange_blocks_and_only_until_it_is_acknowledged(outcome, acknowledged):
     """What is in flight has a slot of its own."""
@@ -432,6 +445,7 @@ def test_F_17_only_an_unconfirmed_exchange_blocks_and_only_until_it_is_acknowled
     assert [blocker.level for blocker in blockers] == (["permission_removal_required"] if blocks else [])
 
 
+@pytest.mark.rule("F-17")
 def test_a_missing_id_blocks():
     """It is a corruption, and never counts as expired or done (DESIGN 6)."""
     barrier = Resolved(Barrier(), {"r1": None}, {"google#x1": None})
@@ -444,6 +458,7 @@ def test_a_missing_id_blocks():
     assert barrier.unfinished == ()
 
 
+@pytest.mark.rule("D-9", "U-20")
 def test_D_9_blockers_say_what_to_act_on():
     """The connection, its level, and until when it is tried."""
     pending = a_revocation()

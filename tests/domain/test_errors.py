@@ -123,6 +123,7 @@ def test_what_ends_by_itself_may_be_retried(kind):
     assert told.headers["Retry-After"] == "2"
 
 
+@pytest.mark.rule("I-17")
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.code)
 def test_an_error_carries_listed_details_and_no_others(kind):
     """So that nobody adds a token to one."""

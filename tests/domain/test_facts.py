@@ -28,6 +28,7 @@ def test_custody_6_whether_a_predecessor_stays_alive(rotates, old_token):
     assert facts(rotates=rotates, old_token=old_token).old_token_survives is expected
 
 
+@pytest.mark.rule("U-8", "U-9")
 @pytest.mark.parametrize(
     ("takes", "refresh", "access"),
     [("either", True, True), ("refresh", True, False), ("access", False, True)],
@@ -41,6 +42,7 @@ def test_which_tokens_a_revocation_takes(takes, refresh, access):
     assert of.taken("access_token") == ("access_token" if access else NO_REVOCATION)
 
 
+@pytest.mark.rule("U-8", "F-21")
 @pytest.mark.parametrize("takes", ["either", "refresh", "access"])
 @pytest.mark.parametrize("kind", ["refresh_token", "access_token"])
 def test_U_8_nothing_is_taken_where_there_is_no_call(takes, kind):

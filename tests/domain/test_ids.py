@@ -98,6 +98,7 @@ def test_an_id_of_ours_passes_as_it_is(text):
     assert checked_id(text, "owner") == text
 
 
+@pytest.mark.rule("F-1", "S-30")
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_an_id_out_of_pattern_is_refused(text):
     """It is named by what it should have been, and not repeated."""
@@ -115,6 +116,7 @@ def test_what_is_no_text_is_no_id(value):
         checked_id(value, "connection_id")
 
 
+@pytest.mark.rule("F-1", "S-30")
 @given(st.text(max_size=140))
 def test_whatever_passes_fits_into_a_key(text):
     """For any text: it is refused, or every character of it is one that neither keys, paths nor policies read."""
@@ -154,6 +156,7 @@ def test_a_reference_of_good_parts():
     assert ref.of_owner == OwnerRef.checked("t", "o") == OwnerRef("t", "o")
 
 
+@pytest.mark.rule("D-21", "U-14")
 @given(*[st.text(LETTERS, min_size=1, max_size=128).filter(lambda text: text not in (".", ".."))] * 3)
 def test_a_reference_is_read_back_from_its_key(tenant, owner, connection):
     """Ids hold no separator, so nobody's key is somebody else's."""

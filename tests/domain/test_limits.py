@@ -135,12 +135,14 @@ def test_3_3_a_callback_fits_into_its_budget():
     assert EXCHANGE_CALL_MS + IDENTITY_CALL_MS + HOOK_CALL_MS + SAVE_MS <= CALLBACK_BUDGET_MS == 25 * SECOND
 
 
+@pytest.mark.rule("F-41", "RB-41")
 def test_3_4_a_refresh_and_its_save_fit_into_the_lease():
     """The longest refresh call ends a guard and a save before the lease does."""
     assert REFRESH_CALL_MIN_MS < REFRESH_CALL_MS
     assert REFRESH_CALL_MS + SAVE_MS + GUARD_MS <= REFRESH_LEASE_MS
 
 
+@pytest.mark.rule("F-51")
 def test_3_5_a_revoke_call_fits_into_its_lease():
     """With ten seconds of queueing before it and a guard after it."""
     assert REVOKE_CALL_MS + 10 * SECOND + GUARD_MS <= CLAIM_LEASE_MS
@@ -153,6 +155,7 @@ def test_3_6_the_ladder_waits_longer_than_a_lease():
     assert all(one <= two for one, two in pairwise(LADDER_MS))
 
 
+@pytest.mark.rule("U-7")
 def test_K_9_the_ladder_is_1_2_4_8_15_and_15_again():
     """Minutes, and the reference's formula for every attempt that a day can hold."""
     assert [ladder_step_ms(attempts) // 60_000 for attempts in range(1, 9)] == [1, 2, 4, 8, 15, 15, 15, 15]
@@ -167,6 +170,7 @@ def test_3_7_windows_and_deadlines_stand_in_their_order():
     assert DEADLINE_MS + SWEEP_MS <= DAY
 
 
+@pytest.mark.rule("D-32")
 def test_3_7_the_guard_covers_twice_the_skew_at_which_we_alarm():
     """Two clocks may be wrong by that much in opposite directions."""
     assert GUARD_MS >= 2 * SKEW_ALARM_MS

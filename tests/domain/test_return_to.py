@@ -306,6 +306,7 @@ def test_S_7_there_are_more_than_two_hundred_payloads():
     assert [url for url in HOSTILE if SURE.fullmatch(url) and len(url) <= 2_000] == []
 
 
+@pytest.mark.rule("S-7")
 @pytest.mark.parametrize("url", HOSTILE, ids=ascii)
 def test_S_7_another_place_is_refused(url):
     """With the parameter to set, and without repeating what was asked for."""
@@ -369,6 +370,7 @@ PIECES = st.sampled_from(
 )
 
 
+@pytest.mark.rule("S-7")
 @given(st.lists(PIECES, max_size=8).map("".join) | st.text(max_size=60).map(lambda text: APP + text))
 def test_S_7_whatever_is_taken_is_ours_by_every_reading(url):
     """Random pieces of URLs in any order: the rule accepts nothing beyond the one shape that all readers share."""

@@ -46,6 +46,7 @@ R, A = Material("refresh_token", REFRESH), Material("access_token", ACCESS)
 NARROW = (Reach.TOKEN, Reach.UNKNOWN)
 
 
+@pytest.mark.rule("U-9", "RB-24")
 @pytest.mark.parametrize("reach", Reach)
 @pytest.mark.parametrize("takes", ["refresh", "access", "either"])
 @pytest.mark.parametrize("refresh_token", [REFRESH, None])
@@ -75,6 +76,7 @@ def test_a_family_is_the_exchange_and_the_pair():
 # --- states ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("I-7")
 @pytest.mark.parametrize("state", RevocationState)
 @pytest.mark.parametrize("acknowledged", [None, NOW])
 def test_I_7_terminal_notices_and_what_is_over(state, acknowledged):
@@ -119,6 +121,7 @@ GUARDED = (None, NOW - 10 * GUARD_MS, *(NOW - GUARD_MS + off for off in AROUND),
 CASES = list(itertools.product(RevocationState, INSTANTS, (*INSTANTS, *GUARDED[2:5]), GUARDED, GUARDED))
 
 
+@pytest.mark.rule("F-48", "F-49", "U-17", "D-3")
 def test_rows_28_37_38_every_state_at_every_instant():
     """
     The rule, against the three conditions as the table of writes has them: every state, due, deadline, lease and
@@ -157,6 +160,7 @@ def test_what_has_no_time_is_left(changes):
     assert next_step(a_revocation(**changes), NOW + 2 * DEADLINE_MS) is Step.LEAVE
 
 
+@pytest.mark.rule("I-8", "F-48", "U-17")
 @pytest.mark.parametrize("off", AROUND)
 def test_I_8_nobody_sends_at_the_deadline_and_it_expires_a_guard_later(off):
     """U-17 for its user, and for whoever takes the right over."""
@@ -167,6 +171,7 @@ def test_I_8_nobody_sends_at_the_deadline_and_it_expires_a_guard_later(off):
     assert (next_step(item, deadline + GUARD_MS + off) is Step.EXPIRE) is (off >= 0)
 
 
+@pytest.mark.rule("F-64", "U-17")
 @pytest.mark.parametrize("off", AROUND)
 def test_a_held_grant_is_claimed_a_guard_after_its_hold(off):
     """Its lease is the exchange's: nobody takes it before the exchange can no longer install it."""
@@ -185,11 +190,13 @@ def test_K_7_a_claim_is_capped_at_the_deadline(left):
     assert claim_end(NOW, NOW + left) == NOW + min(left, 30_000)
 
 
+@pytest.mark.rule("F-23")
 def test_K_6_the_deadline_is_23_h_59_min_after_queueing():
     """In milliseconds."""
     assert deadline_of(NOW) == NOW + 86_340_000
 
 
+@pytest.mark.rule("F-51")
 @pytest.mark.parametrize(
     ("left", "expected"),
     [
@@ -219,6 +226,7 @@ def test_T_10_claims_that_no_attempt_explains_are_poison(beyond, attempts):
 # --- the ladder ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("U-7", "F-52")
 @pytest.mark.parametrize(
     ("attempts", "minutes"), [(1, 1), (2, 2), (3, 4), (4, 8), (5, 15), (6, 15), (50, 15), (98, 15), (200, 15)]
 )
@@ -227,6 +235,7 @@ def test_K_9_when_a_failed_attempt_is_repeated(attempts, minutes):
     assert retry_at(NOW, attempts, NOW + DEADLINE_MS) == NOW + minutes * 60_000
 
 
+@pytest.mark.rule("U-7")
 @pytest.mark.parametrize("off", AROUND)
 def test_a_retry_never_stands_after_the_deadline(off):
     """The step that would pass it ends at it."""
@@ -245,6 +254,7 @@ def test_a_providers_retry_after_counts_where_it_is_longer(retry_after_ms, expec
     assert retry_at(NOW, 1, NOW + 90_000, retry_after_ms) == NOW + min(expected_ms, 90_000)
 
 
+@pytest.mark.rule("U-7", "D-17", "D-25", "I-8")
 def test_P_4_an_always_failing_provider_is_asked_99_times_and_never_after_the_deadline():
     """
     At 0, 1, 3, 7, 15, 30 … minutes, in the ideal case of a sweep that is always there; then it expires, a guard after
@@ -274,6 +284,7 @@ def test_P_4_an_always_failing_provider_is_asked_99_times_and_never_after_the_de
 GOOD = (RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE)
 
 
+@pytest.mark.rule("F-52", "U-8", "D-3")
 @pytest.mark.parametrize("outcome", RevokeOutcome)
 @pytest.mark.parametrize("reach", Reach)
 @pytest.mark.parametrize("lost", [None, True])
@@ -296,6 +307,7 @@ def test_every_answer_for_every_revocation(outcome, reach, lost, expected_succes
     assert settlement(item, RevokeAnswer(outcome)) is expected
 
 
+@pytest.mark.rule("F-52", "U-8", "D-3")
 def test_only_a_confirmed_token_without_successors_is_confirmed():
     """Stated once more, the other way round: of all answers and marks one combination says so."""
     confirmed = [
@@ -308,6 +320,7 @@ def test_only_a_confirmed_token_without_successors_is_confirmed():
     assert confirmed == [(outcome, None, ()) for outcome in GOOD]
 
 
+@pytest.mark.rule("RB-23")
 @pytest.mark.parametrize(("one", "two"), list(itertools.product(RevokeOutcome, repeat=2)))
 def test_the_weakest_answer_speaks_for_all_tokens(one, two):
     """Confirmed only if each is (TRANSACTIONS 7.7); the order of asking says nothing."""

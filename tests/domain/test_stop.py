@@ -15,6 +15,7 @@ NOTICES = [state for state in RevocationState if state.is_notice]
 # --- levels ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-35", "U-20")
 def test_F_35_levels_are_ordered_by_how_pressing_they_are():
     """The more pressing wins; what the owner has acknowledged is less so than what is still under way (U-20)."""
     assert [level.label for level in sorted(Level)] == [
@@ -26,6 +27,7 @@ def test_F_35_levels_are_ordered_by_how_pressing_they_are():
     ]
 
 
+@pytest.mark.rule("F-36", "F-38")
 @pytest.mark.parametrize("state", RevocationState)
 @pytest.mark.parametrize("acknowledged", [None, NOW])
 def test_F_36_the_level_of_a_revocation(state, acknowledged):
@@ -39,11 +41,13 @@ def test_F_36_the_level_of_a_revocation(state, acknowledged):
     assert level_of_revocation(a_revocation(state, acknowledged=acknowledged)) is expected
 
 
+@pytest.mark.rule("F-36")
 def test_a_missing_revocation_is_never_good_news():
     """It counts as removal required."""
     assert level_of_revocation(None) is Level.PERMISSION_REMOVAL_REQUIRED
 
 
+@pytest.mark.rule("F-37", "F-38")
 @pytest.mark.parametrize("outcome", ExchangeOutcome)
 @pytest.mark.parametrize("acknowledged", [None, NOW])
 @pytest.mark.parametrize("state", [None, *RevocationState])
@@ -84,6 +88,7 @@ def test_every_end_of_a_revocation_has_a_row():
     assert set(CLOSES_AS) == set(itertools.product(RevocationState, (0, 1), (0, 1)))
 
 
+@pytest.mark.rule("I-13")
 @pytest.mark.parametrize(("state", "finished", "acknowledged"), CLOSES_AS)
 def test_I_13_a_stop_closes_by_the_end_of_its_revocation(state, finished, acknowledged):
     """Finished and confirmed, finished and acknowledged, or parked; nothing else."""
@@ -92,6 +97,7 @@ def test_I_13_a_stop_closes_by_the_end_of_its_revocation(state, finished, acknow
     assert close_of(an_intent(), [revoked(state, finished, acknowledged)], []) is expected
 
 
+@pytest.mark.rule("I-13")
 @pytest.mark.parametrize(("one", "two"), list(itertools.product(CLOSES_AS, repeat=2)))
 def test_the_weakest_of_two_revocations_decides(one, two):
     """ "Revoked" is said only where the provider confirmed every one (DESIGN 1b.5)."""
@@ -104,6 +110,7 @@ def test_the_weakest_of_two_revocations_decides(one, two):
 DONE = revoked(RevocationState.CONFIRMED, 1, 0)
 
 
+@pytest.mark.rule("U-13", "I-13")
 @pytest.mark.parametrize("resolved", [[DONE], [DONE, DONE]])
 @pytest.mark.parametrize(
     "changes",
@@ -120,6 +127,7 @@ def test_U_13_purge_and_compensations_are_parts_of_their_own(resolved, changes):
     assert close_of(an_intent(**changes), resolved, []) is Close.NOT_YET
 
 
+@pytest.mark.rule("I-13")
 def test_a_missing_revocation_keeps_a_stop_open():
     """It alarms instead of closing (DESIGN 6)."""
     assert close_of(an_intent(), [None], []) is Close.NOT_YET
@@ -135,6 +143,7 @@ def test_row_47_a_stop_without_a_revocation_closes_only_where_nothing_is_owed(pr
     assert close_of(an_intent(provider=provider), [], []) is expected
 
 
+@pytest.mark.rule("I-13")
 @pytest.mark.parametrize("outcome", ExchangeOutcome)
 @pytest.mark.parametrize("acknowledged", [None, NOW])
 def test_an_exchange_to_acknowledge_keeps_a_stop_open(outcome, acknowledged):
@@ -146,6 +155,7 @@ def test_an_exchange_to_acknowledge_keeps_a_stop_open(outcome, acknowledged):
     assert close_of(an_intent(), [DONE], [named, None]) is Close.NOT_YET
 
 
+@pytest.mark.rule("F-3")
 def test_reasons_are_those_of_F_3_and_the_end_of_a_refresh():
     """Part of events and receipts, so each is stable."""
     assert {reason.value for reason in StopReason} == {

@@ -35,6 +35,7 @@ FRESH, SOFT, STALE = Freshness.FRESH, Freshness.SOFT, Freshness.STALE
 # --- hand-out --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("U-17")
 @pytest.mark.parametrize(
     ("left_ms", "min_ttl_ms", "expected"),
     [
@@ -88,6 +89,7 @@ def test_a_recent_save_has_its_owner_read_again(off):
 # --- lease -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("I-6", "D-32", "U-17")
 @pytest.mark.parametrize("off", AROUND)
 @pytest.mark.parametrize("open_attempts", range(ATTEMPTS + 2))
 def test_I_6_a_lease_is_taken_over_a_guard_after_its_end(off, open_attempts):
@@ -111,6 +113,7 @@ def test_a_free_grant_may_be_leased(open_attempts):
 AMPLE = 10 * REFRESH_LEASE_MS
 
 
+@pytest.mark.rule("F-41", "RB-41")
 @pytest.mark.parametrize(
     ("lease_left", "remaining", "expected"),
     [
@@ -136,6 +139,7 @@ def test_3_4_a_refresh_ends_inside_its_lease_and_its_invocation(lease_left, rema
     assert call_limit_ms(NOW, NOW + lease_left, remaining) == expected
 
 
+@pytest.mark.rule("F-39")
 @pytest.mark.parametrize("off", AROUND)
 def test_3_4_a_refresh_begins_only_with_time_to_call_and_save(off):
     """Seven seconds."""
@@ -164,6 +168,7 @@ def expected_lapse(rotates: str, old_token: OldToken, reach: Reach, open_attempt
     return REPLAY if open_attempts < 2 else GIVE_UP
 
 
+@pytest.mark.rule("D-1")
 @pytest.mark.parametrize(
     ("rotates", "old_token", "reach", "open_attempts"),
     list(itertools.product(("yes", "no", "sometimes", "unknown"), OldToken, Reach, (1, 2))),
@@ -181,6 +186,7 @@ def test_row_21_a_refresh_that_was_never_answered(rotates, old_token, reach, ope
     assert decided is expected_lapse(rotates, old_token, reach, open_attempts)
 
 
+@pytest.mark.rule("U-17", "D-32")
 @pytest.mark.parametrize("off", AROUND)
 @pytest.mark.parametrize("old_token", OldToken)
 def test_U_17_nothing_is_decided_before_the_lease_and_a_guard_are_over(off, old_token):

@@ -54,6 +54,7 @@ def test_a_start_s_ticket_and_idempotency_are_swept_a_day_after_they_expire(stag
     assert {"t": "acme-app", "o": "ann", "c": "google", "visits": 0}.items() <= ticket.items()
 
 
+@pytest.mark.rule("U-1")
 def test_a_second_start_is_the_next_generation(stage: Stage) -> None:
     """The version goes on with the item, and the generation with the connection."""
     stage.started()
@@ -64,6 +65,7 @@ def test_a_second_start_is_the_next_generation(stage: Stage) -> None:
     assert stage.due("connection") == [(connection_key(REF), stage.connection().lapse_at)]
 
 
+@pytest.mark.rule("RB-39")
 @pytest.mark.parametrize("other", [False, True], ids=["its own", "another connection's"])
 def test_a_start_ends_a_waiting_exchange_of_the_same_client(stage: Stage, other: bool) -> None:
     """The held grant is due for revocation now, nothing for use is left of it, and its connection has failed."""
@@ -125,6 +127,7 @@ def test_a_final_answer_fails_the_connection(stage: Stage) -> None:
 # --- 4: begin --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-57", "U-2", "D-24")
 def test_a_begin_records_the_exchange_before_anything_is_sent(stage: Stage) -> None:
     """The state is spent, the exchange is open and due at its window's end, and the barrier is shut."""
     exchange = stage.begun()
@@ -164,6 +167,7 @@ def test_a_begin_drops_a_finished_revocation(stage: Stage) -> None:
 # --- 5, 6, 7: hold ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-61", "U-3", "F-8")
 def test_a_hold_queues_the_grant_revoke_only(stage: Stage) -> None:
     """The queue item is leased to the exchange until the hold ends; barrier and connection are not touched."""
     stage.begun()
@@ -196,6 +200,7 @@ def test_a_repeated_hold_of_the_same_grant_goes_on(stage: Stage) -> None:
     assert stage.stand_in.everything() == before
 
 
+@pytest.mark.rule("D-30")
 def test_another_grant_of_a_held_exchange_is_refused(stage: Stage) -> None:
     """A second answer with another token is not taken for the first: it goes to the late grants."""
     exchange = stage.begun()
@@ -236,6 +241,7 @@ def test_wrong_codes_are_counted(stage: Stage) -> None:
 # --- 8: install ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-62", "I-4", "D-23")
 def test_an_install_makes_the_held_grant_the_live_one(stage: Stage) -> None:
     """Queue item gone, grant there, barrier open, account joined, connection ready: nothing of it is due any more."""
     rows.install(stage)()
@@ -273,6 +279,7 @@ def test_a_grant_of_two_pairs_is_installed_in_ten_actions(stage: Stage) -> None:
     assert {grant.rid for grant in stage.reads.grants(REF, ("main", "user"))} == {"r-1"}
 
 
+@pytest.mark.rule("F-60", "RB-22")
 @pytest.mark.parametrize(("earlier_ms", "admitted"), [(1, True), (0, False)])
 def test_an_account_admits_only_exchanges_begun_after_it_was_shut(
     stage: Stage, earlier_ms: int, admitted: bool
@@ -294,6 +301,7 @@ def test_an_account_admits_only_exchanges_begun_after_it_was_shut(
 # --- 9-12: the exchange ends -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-63")
 def test_a_release_makes_the_grant_due_and_fails_the_connection(stage: Stage) -> None:
     """The hold's end without an install: revoked next, and listed in the barrier until then."""
     rows.release(stage)()
@@ -320,6 +328,7 @@ def test_a_lapse_leaves_the_hold_to_the_sweep_that_has_it(stage: Stage) -> None:
     assert stage.barrier().owed == {"r-1"}
 
 
+@pytest.mark.rule("F-67")
 def test_a_refused_exchange_ends_and_owes_nothing(stage: Stage) -> None:
     """No notice, an open barrier, a failed connection."""
     rows.end(stage, unconfirmed=False)()
@@ -331,6 +340,7 @@ def test_a_refused_exchange_ends_and_owes_nothing(stage: Stage) -> None:
     assert stage.told() == ["connection.failed"]
 
 
+@pytest.mark.rule("F-67", "F-68", "U-4", "D-38")
 @pytest.mark.parametrize("lapsed", [False, True], ids=["by its worker", "by its lapse"])
 def test_an_exchange_of_unknown_outcome_is_a_notice(stage: Stage, lapsed: bool) -> None:
     """Somebody looks at it, the barrier waits for the owner's word, and its window's end is kept for that."""
@@ -356,6 +366,7 @@ def test_an_exchange_ends_without_its_connection(stage: Stage) -> None:
 # --- 13: late grants -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-2", "F-61")
 def test_a_grant_that_comes_after_the_window_is_queued(stage: Stage) -> None:
     """The exchange is closed to clean-up, the barrier lists the grant, and it is due now."""
     rows.late_while_open(stage)()
@@ -366,6 +377,7 @@ def test_a_grant_that_comes_after_the_window_is_queued(stage: Stage) -> None:
     assert stage.due("exchange") == []
 
 
+@pytest.mark.rule("D-2", "U-4", "F-66")
 def test_a_grant_that_comes_after_the_lapse_takes_its_notice_back(stage: Stage) -> None:
     """What was unknown is known: the acknowledgement is no longer asked for, the revocation is owed."""
     rows.late_after_lapse(stage)()
@@ -375,6 +387,7 @@ def test_a_grant_that_comes_after_the_lapse_takes_its_notice_back(stage: Stage) 
     assert stage.attention("exchange") == []
 
 
+@pytest.mark.rule("D-2", "F-66")
 def test_a_grant_that_comes_after_a_stop_is_the_stop_s_to_revoke(stage: Stage) -> None:
     """Its id stands in the intent, in the same commit (custody rule 5)."""
     rows.late_after_a_stop(stage)()
@@ -383,6 +396,7 @@ def test_a_grant_that_comes_after_a_stop_is_the_stop_s_to_revoke(stage: Stage) -
     assert stage.barrier().owed == {"r-1"}
 
 
+@pytest.mark.rule("D-30")
 def test_a_second_grant_of_a_held_exchange_is_queued_beside_it(stage: Stage) -> None:
     """The held one is untouched; the other has an id of its own."""
     rows.late_beside_another(stage)()
@@ -394,6 +408,7 @@ def test_a_second_grant_of_a_held_exchange_is_queued_beside_it(stage: Stage) -> 
     assert stage.revocation("r-1.fp-late").lease is None
 
 
+@pytest.mark.rule("D-2", "F-66")
 def test_a_grant_is_queued_although_nothing_else_is_as_expected(stage: Stage) -> None:
     """Without exchange, intent and barrier there is nothing that can refuse it (custody rule 8)."""
     act = rows.late_whatever_it_was(stage)
@@ -409,6 +424,7 @@ def test_a_grant_is_queued_although_nothing_else_is_as_expected(stage: Stage) ->
 # --- 15: the link lapses ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-18")
 def test_a_link_that_nobody_finished_fails_its_connection(stage: Stage) -> None:
     """Once no authorization of it can come back, it is over."""
     rows.lapse_link(stage)()

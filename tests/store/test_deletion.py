@@ -95,6 +95,7 @@ def due(stage: Stage) -> list[Key]:
     return [key for key, _ in stage.due("deletion")]
 
 
+@pytest.mark.rule("I-15")
 def test_a_deleted_owner_is_due_until_its_end(stage: Stage) -> None:
     """At once, in the index; and never again."""
     act = deletion_done(stage)

@@ -136,6 +136,7 @@ def test_every_key_has_the_prefixes_of_its_kind() -> None:
     assert len(set(MADE.values())) == len(MADE)
 
 
+@pytest.mark.rule("D-21", "U-14")
 @given(left=REFS, right=REFS)
 def test_two_connections_never_share_a_key(left: ConnectionRef, right: ConnectionRef) -> None:
     """Ids hold no `#`, so a key tells whose it is, and no two references spell one key."""

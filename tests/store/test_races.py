@@ -49,6 +49,7 @@ def at_once(acts: Sequence[Callable[[], object]]) -> list[bool]:
         return list(pool.map(run, acts))
 
 
+@pytest.mark.rule("S-5", "F-18")
 def test_of_a_hundred_begins_with_one_state_one_begins(stage: Stage, round_: int) -> None:
     """A callback that arrives a hundred times sends its code once."""
     stage.started()
@@ -77,6 +78,7 @@ def test_of_a_hundred_begins_with_one_state_one_begins(stage: Stage, round_: int
     assert stage.barrier().in_flight == f"google#x-{won.index(True)}"
 
 
+@pytest.mark.rule("F-49")
 def test_of_two_claims_one_has_it(stage: Stage, round_: int) -> None:
     """Two runs of the sweep never send one token at the same time."""
     queued = stage.queued()
@@ -102,6 +104,7 @@ def test_of_two_wide_claims_one_has_it(stage: Stage, round_: int) -> None:
     assert (stage.revocation().claims, stage.account().killed_by) == (1, "r-1")
 
 
+@pytest.mark.rule("I-3")
 def test_of_two_installs_of_one_grant_one_is_done(stage: Stage, round_: int) -> None:
     """Callback and confirmation, or two confirmations: one live grant, counted once."""
     stage.held()
@@ -129,6 +132,7 @@ def install_of(worker: Stage, number: int = 1) -> Callable[[], object]:
     return partial(worker.connects.install, exchange, connection, after, owner, barrier, grants, account, worker.now)
 
 
+@pytest.mark.rule("I-3", "F-64")
 def test_an_install_and_its_release_never_both_happen(stage: Stage, round_: int) -> None:
     """The grant is live or due for revocation, never both and never neither (I-3)."""
     held = stage.held()
@@ -145,6 +149,7 @@ def test_an_install_and_its_release_never_both_happen(stage: Stage, round_: int)
     assert (stage.revocations.read(["r-1"]) != []) == released
 
 
+@pytest.mark.rule("RB-22", "F-60")
 def test_an_install_and_a_wide_claim_of_its_account_never_both_happen(stage: Stage, round_: int) -> None:
     """A grant that a call might end on its way is not installed, and an installed one not ended (custody rule 10)."""
     stage.installed(OTHER, number=7, reach=Reach.AUTHORIZATION)
@@ -165,6 +170,7 @@ def test_an_install_and_a_wide_claim_of_its_account_never_both_happen(stage: Sta
     assert (stage.account().killed_by == "r-7") == claimed
 
 
+@pytest.mark.rule("I-6", "F-40")
 def test_of_two_refreshes_one_is_recorded(stage: Stage, round_: int) -> None:
     """One lease, one attempt: nobody else sends."""
     stage.installed()
@@ -179,6 +185,7 @@ def test_of_two_refreshes_one_is_recorded(stage: Stage, round_: int) -> None:
     assert stage.grant().attempts == {f"attempt-{won.index(True)}"}
 
 
+@pytest.mark.rule("I-5", "D-3")
 def test_a_stop_and_a_save_leave_the_token_in_one_place(stage: Stage, round_: int) -> None:
     """The save is first and the stop decides again, or the stop is first and expects the successor (I-5)."""
     before = rows.leased(stage)
@@ -227,6 +234,7 @@ def test_of_two_finishing_steps_one_is_done(stage: Stage, round_: int) -> None:
     assert len(stage.receipts()) == 1
 
 
+@pytest.mark.rule("D-22")
 def test_orphans_that_come_at_once_are_all_in_the_barrier(stage: Stage, round_: int) -> None:
     """Writes that must not lose are not refused by each other (custody rule 8)."""
     before = rows.leased(stage)

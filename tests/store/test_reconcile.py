@@ -71,6 +71,7 @@ def test_a_family_s_orphan_wakes_once_its_grant_is_gone(stage: Stage) -> None:
     assert not stage.has(family_marker_key(REF, "attempt-1"))
 
 
+@pytest.mark.rule("I-11", "U-13")
 def test_a_purge_that_is_done_opens_the_barrier(stage: Stage) -> None:
     """Once, with its event; the intent stays due."""
     rows.purge_done(stage)()
@@ -91,6 +92,7 @@ def test_a_purge_without_a_barrier_makes_none(stage: Stage) -> None:
     assert not stage.has(rows.BARRIER)
 
 
+@pytest.mark.rule("F-28", "F-30")
 def test_a_stop_that_cannot_close_is_looked_at_later(stage: Stage) -> None:
     """Its due time moves, and the tries are counted."""
     stage.queued()
@@ -113,6 +115,7 @@ def test_a_close_says_revoked_where_the_provider_confirmed(stage: Stage) -> None
     assert "connection.revoked" in stage.told()
 
 
+@pytest.mark.rule("I-13")
 @pytest.mark.parametrize("close", [Close.ATTESTED, Close.NOT_NEEDED])
 def test_a_close_for_another_reason_does_not_say_revoked(stage: Stage, close: Close) -> None:
     """Only the provider's word makes that word (7.11)."""
@@ -133,6 +136,7 @@ def test_a_close_beside_a_living_grant_is_released(stage: Stage) -> None:
     assert stage.revocation().state is RevocationState.PARKED
 
 
+@pytest.mark.rule("F-26")
 def test_a_close_of_a_lost_generation_leaves_the_connection(stage: Stage) -> None:
     """needs_reconnect is not revoked: only the intent closes."""
     rows.close_of_a_lost_generation(stage)()

@@ -32,6 +32,7 @@ def claimed(stage: Stage, queued: Revocation | None = None) -> Claimed:
 # --- due -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-47")
 def test_what_is_due_comes_page_by_page_earliest_first(stage: Stage) -> None:
     """Ids of one shard in order of time, up to now, and where to go on."""
     stage.queued()
@@ -55,6 +56,7 @@ def test_what_is_due_comes_page_by_page_earliest_first(stage: Stage) -> None:
 # --- 28: claim -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-49", "D-13")
 def test_a_claim_is_a_lease_of_its_own(stage: Stage) -> None:
     """Lease, end and count in one write; the index entry stays where it was."""
     queued = stage.queued()
@@ -68,6 +70,7 @@ def test_a_claim_is_a_lease_of_its_own(stage: Stage) -> None:
     assert stage.due("revoke", CLIENT) == due
 
 
+@pytest.mark.rule("F-49", "I-8")
 def test_a_claim_ends_at_the_deadline_at_the_latest(stage: Stage) -> None:
     """A lease never outlives its revocation's deadline."""
     queued = stage.queued()
@@ -76,6 +79,7 @@ def test_a_claim_ends_at_the_deadline_at_the_latest(stage: Stage) -> None:
     assert claimed(stage, queued).until == queued.deadline
 
 
+@pytest.mark.rule("F-49")
 @pytest.mark.parametrize("refusal", rows.CLAIM_REFUSALS, ids=lambda refusal: refusal.clause)
 def test_a_claim_that_may_not_be_is_somebody_else_s(stage: Stage, refusal: rows.Refusal) -> None:
     """Each condition refuses this one item, and nothing of it changes."""
@@ -88,6 +92,7 @@ def test_a_claim_that_may_not_be_is_somebody_else_s(stage: Stage, refusal: rows.
     assert stage.stand_in.everything() == before
 
 
+@pytest.mark.rule("F-49", "D-32")
 @pytest.mark.parametrize(("after_ms", "free"), [(GUARD_MS - 1, False), (GUARD_MS, True)])
 def test_a_claim_takes_over_once_the_guard_is_over(stage: Stage, after_ms: int, free: bool) -> None:
     """Another worker's lease is over when it and a guard are."""
@@ -109,6 +114,7 @@ def test_a_successor_that_may_still_come_does_not_hold_up_the_claim(stage: Stage
     assert len(stage.revocations.claim([stage.revocation()], stage.now)) == 1
 
 
+@pytest.mark.rule("F-47", "I-16")
 @pytest.mark.parametrize("backend", ["ministack"], indirect=True)
 def test_of_a_batch_each_is_claimed_by_itself(stage: Stage) -> None:
     """One call; who may not be claimed is left out."""
@@ -143,6 +149,7 @@ def test_a_family_is_claimed_while_nothing_of_it_lives(stage: Stage) -> None:
     assert stage.revocation().lease == claim.lease
 
 
+@pytest.mark.rule("RB-22")
 def test_a_wide_claim_shuts_the_account_until_its_lease_ends(stage: Stage) -> None:
     """No exchange begun before the lease's end is installed there, and it is said by whom (custody rule 10)."""
     rows.claim_account(stage)()
@@ -208,6 +215,7 @@ def test_an_orphan_parks_beside_its_own_family(stage: Stage) -> None:
 # --- 33, 34: settle --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-4", "F-52", "I-7")
 @pytest.mark.parametrize(
     ("state", "is_notice"),
     [
@@ -230,6 +238,7 @@ def test_a_settle_erases_the_material_and_leaves_the_finishing_step(
     assert len(stage.attention("revocation")) == is_notice
 
 
+@pytest.mark.rule("F-53", "I-8", "D-3")
 @pytest.mark.parametrize(
     ("state", "clause", "spoil"),
     [
@@ -264,6 +273,7 @@ def test_a_settle_that_may_not_be_changes_nothing(
 # --- 35, 36: not yet -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-52", "D-25")
 def test_a_deferred_revocation_is_free_and_due_later(stage: Stage) -> None:
     """One attempt more, no lease, due at its next time; the material is untouched."""
     claim = claimed(stage)
@@ -288,6 +298,7 @@ def test_a_deferred_revocation_is_due_at_its_deadline_at_the_latest(stage: Stage
     assert stage.due("revoke", CLIENT) == [(REVOCATION, deadline)]
 
 
+@pytest.mark.rule("F-50", "D-5")
 def test_a_quarantined_revocation_keeps_its_material_and_is_looked_at(stage: Stage) -> None:
     """It goes on by the ladder, without an attempt more; the operator sees it (D-5)."""
     claim = claimed(stage)
@@ -328,6 +339,7 @@ def test_a_settle_recognises_itself(stage: Stage) -> None:
 # --- 37, 38: successor and deadline ----------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-3")
 def test_a_successor_that_never_came_was_lost(stage: Stage) -> None:
     """From here the revocation ends in a notice, never in confirmed."""
     rows.forget_successor(stage)()
@@ -337,6 +349,7 @@ def test_a_successor_that_never_came_was_lost(stage: Stage) -> None:
     assert revocation.state is RevocationState.PENDING
 
 
+@pytest.mark.rule("F-48", "F-4", "I-7")
 @pytest.mark.parametrize("quarantined", [False, True])
 def test_the_deadline_erases_what_was_not_revoked(stage: Stage, quarantined: bool) -> None:
     """Leased or not, it is over: the material is gone, somebody is told; what never opened ends as unreadable."""
@@ -406,6 +419,7 @@ def test_a_finish_leaves_an_account_that_another_claim_shut(stage: Stage) -> Non
     assert stage.revocation().finished == stage.now
 
 
+@pytest.mark.rule("F-32", "F-34")
 def test_an_acknowledged_notice_is_off_the_barrier(stage: Stage) -> None:
     """The owner's word, once; nobody has to look at it any more."""
     rows.acknowledge(stage)()
@@ -426,6 +440,7 @@ def test_a_notice_that_was_acknowledged_first_is_finished_without_a_new_one(stag
     assert (stage.barrier().owed, stage.barrier().acks) == (frozenset(), frozenset())
 
 
+@pytest.mark.rule("F-32", "F-34")
 def test_an_acknowledged_exchange_is_off_the_barrier(stage: Stage) -> None:
     """The owner's word for a grant that nobody saw."""
     rows.acknowledge_exchange(stage)()
@@ -436,6 +451,7 @@ def test_an_acknowledged_exchange_is_off_the_barrier(stage: Stage) -> None:
     assert "removal.acknowledged" in stage.told()
 
 
+@pytest.mark.rule("I-8", "D-35")
 def test_gauges_count_what_waits_for_somebody(stage: Stage) -> None:
     """Expired and quarantined revocations, and everything that is to be acknowledged, exchanges included."""
     rows.expire(stage)()
@@ -450,6 +466,7 @@ def test_gauges_count_what_waits_for_somebody(stage: Stage) -> None:
     assert set(stage.revocations.gauges().values()) == {0}
 
 
+@pytest.mark.rule("F-23")
 def test_a_fresh_deadline_is_a_minute_before_the_day_is_over(stage: Stage) -> None:
     """23 h 59 min after it was queued."""
     assert (stage.queued().deadline or 0) - stage.now == DEADLINE_MS

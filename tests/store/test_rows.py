@@ -103,6 +103,7 @@ def test_a_row_happens_once_whatever_became_of_its_first_try(arranged: Arranged,
     stand_in.put_back(arranged.before, stand_in.everything())
 
 
+@pytest.mark.rule("F-12")
 @pytest.mark.parametrize("fault", [ambiguous, busy])
 def test_a_table_that_does_not_answer_is_no_success(stage: Stage, fault: Fault) -> None:
     """Once every try has met a fault the caller is told, and may ask for the same again."""

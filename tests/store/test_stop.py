@@ -13,6 +13,7 @@ from tests.store import rows
 from tests.store.stage import ACCOUNT, CLIENT, OTHER, REF, Stage
 
 
+@pytest.mark.rule("F-19", "F-23", "U-23", "D-5")
 def test_a_stop_moves_the_ciphertext_unopened_into_the_queue(stage: Stage) -> None:
     """The grant is gone; what its revocation takes is due now, under the grant's own id, with its deadline."""
     stage.installed()
@@ -28,6 +29,7 @@ def test_a_stop_moves_the_ciphertext_unopened_into_the_queue(stage: Stage) -> No
     assert "ttl" not in stage.item(revocation_key("r-1"))
 
 
+@pytest.mark.rule("F-19", "I-11")
 def test_a_stop_records_what_is_to_be_done(stage: Stage) -> None:
     """Intent due at once, purge and revocation in the barrier, the connection due for its effect, the app told."""
     stage.installed()
@@ -45,6 +47,7 @@ def test_a_stop_records_what_is_to_be_done(stage: Stage) -> None:
     assert stage.told() == ["connection.ready", "connection.revoking"]
 
 
+@pytest.mark.rule("F-19")
 def test_a_stop_leaves_the_account(stage: Stage) -> None:
     """One grant fewer lives there, and the membership is gone; another's stays."""
     stage.installed(OTHER, number=7)
@@ -68,6 +71,7 @@ def test_the_stop_that_empties_an_account_wakes_what_is_parked(stage: Stage) -> 
     assert stage.due("wake") == [(rows.ACCOUNT_KEY, stage.now)]
 
 
+@pytest.mark.rule("D-3")
 def test_a_stop_during_a_refresh_expects_its_successor(stage: Stage) -> None:
     """The open attempts go along, until their lease's end; nothing of the grant is due any more (custody rule 3)."""
     before = rows.leased(stage)
@@ -88,6 +92,7 @@ def test_a_stray_grant_is_never_confirmed(stage: Stage) -> None:
     assert stage.revocation().lost is True
 
 
+@pytest.mark.rule("F-21", "U-8")
 def test_a_grant_that_cannot_be_revoked_is_born_a_notice(stage: Stage) -> None:
     """No material, somebody looks at it, and its finishing step is due; the stop goes through (U-8)."""
     stage.installed()
@@ -113,6 +118,7 @@ def test_a_stop_queues_both_pairs_under_one_id(stage: Stage) -> None:
     assert stage.reads.grants(REF, ("main", "user")) == ()
 
 
+@pytest.mark.rule("F-65")
 def test_a_stop_ends_the_held_exchange_of_its_connection(stage: Stage) -> None:
     """Nobody waits ten minutes after a disconnect (TRANSACTIONS 7.19)."""
     rows.stop_of_a_held_one(stage)()
@@ -134,6 +140,7 @@ def test_a_stop_leaves_an_open_exchange_its_own_end(stage: Stage) -> None:
     assert stage.barrier().purges == {"google#1"}
 
 
+@pytest.mark.rule("F-26")
 def test_a_lost_grant_keeps_the_app_s_data(stage: Stage) -> None:
     """needs_reconnect: purge and compensations are done before they begin, and only the revocation is owed."""
     rows.stop(stage, loss=True)()
@@ -147,6 +154,7 @@ def test_a_lost_grant_keeps_the_app_s_data(stage: Stage) -> None:
     assert "connection.needs_reconnect" in stage.told()
 
 
+@pytest.mark.rule("U-10")
 def test_a_second_stop_loses(stage: Stage) -> None:
     """Of two stops decided on the same generation, one wins and the other learns that it lost."""
     stage.installed()

@@ -18,6 +18,7 @@ GRANT = grant_key(REF, "main")
 # --- 16: lease and record --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("U-11", "D-1", "F-40")
 def test_a_record_is_lease_and_attempt_in_one_write(stage: Stage) -> None:
     """The grant says whose lease it is, until when, and that an attempt is open; it is due once a guard is over too."""
     stage.installed()
@@ -30,6 +31,7 @@ def test_a_record_is_lease_and_attempt_in_one_write(stage: Stage) -> None:
     assert stage.due("refresh") == [(GRANT, until + GUARD_MS)]
 
 
+@pytest.mark.rule("F-45", "D-32", "D-1")
 @pytest.mark.parametrize(("after_ms", "taken"), [(GUARD_MS - 1, False), (GUARD_MS, True)])
 def test_a_takeover_waits_for_the_guard(stage: Stage, after_ms: int, taken: bool) -> None:
     """A lease that is over is taken over once a guard has passed, and both attempts are on record."""
@@ -46,6 +48,7 @@ def test_a_takeover_waits_for_the_guard(stage: Stage, after_ms: int, taken: bool
         assert moved.value.seen["grant"].lease == "attempt-1"
 
 
+@pytest.mark.rule("F-40")
 def test_a_loser_learns_who_holds_the_lease_and_until_when(stage: Stage) -> None:
     """The refusal carries the grant as it is; a grant that is gone carries nothing."""
     stage.installed()
@@ -82,6 +85,7 @@ def test_a_save_replaces_the_tokens_and_clears_the_record(stage: Stage) -> None:
     assert stage.due("refresh") == []
 
 
+@pytest.mark.rule("F-42", "U-10")
 def test_a_save_asks_no_clock(stage: Stage) -> None:
     """A lease that is over but was not taken over still saves: time is no fence (F-42)."""
     before = rows.leased(stage)
@@ -92,6 +96,7 @@ def test_a_save_asks_no_clock(stage: Stage) -> None:
     assert stage.grant().tv == 2
 
 
+@pytest.mark.rule("F-42", "I-6", "U-10")
 def test_a_save_after_a_takeover_is_refused(stage: Stage) -> None:
     """Only the lease's holder saves."""
     before = rows.leased(stage)
@@ -130,6 +135,7 @@ def test_a_surviving_predecessor_is_queued_with_the_save(stage: Stage) -> None:
 # --- 19: withdraw ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-45")
 def test_an_attempt_that_did_nothing_leaves_the_record(stage: Stage) -> None:
     """The lease is free, the attempt forgotten, nothing is due, and a wish to be left alone is kept."""
     rows.withdraw(stage)()
@@ -140,6 +146,7 @@ def test_an_attempt_that_did_nothing_leaves_the_record(stage: Stage) -> None:
     assert stage.due("refresh") == []
 
 
+@pytest.mark.rule("I-15", "D-1")
 def test_a_withdrawal_leaves_the_other_attempt_due(stage: Stage) -> None:
     """An attempt whose answer nobody saw stays on record and due, whatever becomes of the next (row 19)."""
     rows.takeover(stage)()
@@ -153,6 +160,7 @@ def test_a_withdrawal_leaves_the_other_attempt_due(stage: Stage) -> None:
 # --- 20: orphans -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("I-1")
 def test_an_orphan_beside_its_grant_takes_its_attempt_off(stage: Stage) -> None:
     """A token that cannot be saved is due, under the attempt's own id; its lease is free."""
     rows.orphan_beside_its_grant(stage)()
@@ -163,6 +171,7 @@ def test_an_orphan_beside_its_grant_takes_its_attempt_off(stage: Stage) -> None:
     assert stage.due("revoke", CLIENT) == [(revocation_key("attempt-1"), stage.now)]
 
 
+@pytest.mark.rule("RB-41", "F-45")
 def test_an_orphan_leaves_another_attempt_s_lease_alone(stage: Stage) -> None:
     """Whoever took over goes on."""
     before = rows.leased(stage)
@@ -176,6 +185,7 @@ def test_an_orphan_leaves_another_attempt_s_lease_alone(stage: Stage) -> None:
     assert [key for key, _ in stage.due("refresh")] == [GRANT]
 
 
+@pytest.mark.rule("D-3", "F-43")
 def test_an_orphan_after_a_stop_is_no_longer_expected(stage: Stage) -> None:
     """The successor came: it is an item of its own, the stop's to revoke, and the stop's own item may be confirmed."""
     before = rows.leased(stage)
@@ -190,6 +200,7 @@ def test_an_orphan_after_a_stop_is_no_longer_expected(stage: Stage) -> None:
     assert stage.barrier().owed == {"r-1", "attempt-1"}
 
 
+@pytest.mark.rule("D-3", "I-1")
 def test_an_orphan_beside_a_settled_stop_is_queued_all_the_same(stage: Stage) -> None:
     """A terminal item has no expected set to take it from."""
     before = rows.leased(stage)
