@@ -4,7 +4,7 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from quitclaim.domain.errors import InvalidBodyError, InvalidRequestError, QuitclaimError
+from quitclaim.domain.errors import InvalidBodyError, InvalidBodyError, QuitclaimError
 from quitclaim.domain.ids import ConnectionRef, checked_id
 from quitclaim.domain.tokens import MAIN
 from quitclaim.flows.tokens import hand_out, replay
@@ -49,8 +49,8 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 def closed(asked: Any) -> tuple[ConnectionRef, str]:
-    """Whose token pair a replay is of: four ids, and nothing else. Raises `InvalidRequestError`."""
+    """Whose token pair a replay is of: four ids, and nothing else. Raises `InvalidBodyError`."""
     if not isinstance(asked, dict) or asked.keys() != {"tenant", "owner", "connection", "pair"}:
-        raise InvalidRequestError
+        raise InvalidBodyError
     ref = ConnectionRef.checked(asked["tenant"], asked["owner"], asked["connection"])
     return ref, checked_id(asked["pair"], "pair")

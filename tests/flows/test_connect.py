@@ -1,0 +1,856 @@
+"""Start, link, callback and confirmation, each to every end that it can have."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from quitclaim.domain.errors import (
+    BindingMismatchError,
+    ClientConfigError,
+    ConnectBlockedError,
+    IdempotencyMismatchError,
+    IssuerMismatchError,
+    KeyUnavailableError,
+    ProviderMismatchError,
+    ProviderNotRegisteredError,
+    QuitclaimError,
+    StateInvalidError,
+    StateMissingError,
+)
+from quitclaim.domain.limits import (
+    AUTHORIZATION_MS,
+    CONFIRM_MS,
+    GUARD_MS,
+    LINK_VISITS,
+    TICKET_MS,
+    WINDOW_MS,
+)
+from quitclaim.domain.secret import Secret
+from quitclaim.flows.connect import CallbackFailedError
+from quitclaim.store.keys import barrier_key, connection_key
+from tests.fakes.config import BASE_URL
+from tests.fakes.provider import (
+    Misbehaviour,
+    after,
+    answers,
+    cut_off,
+    killed,
+    lost_answer,
+    lost_request,
+    not_connected,
+)
+from tests.fakes.tables import WorkerKilledError, killed_after
+from tests.flows.world import GOOGLE, OTHER, OWNER, World
+
+type Worlds = Callable[..., World]
+
+
+def code_of(attempt: Callable[[], object]) -> str:
+    """The code of the refusal that an attempt ends in."""
+    with pytest.raises((QuitclaimError, CallbackFailedError)) as refused:
+        attempt()
+    error = refused.value
+    if isinstance(error, CallbackFailedError):
+        return error.cause.code
+    assert isinstance(error, QuitclaimError)
+    return error.code
+
+
+# --- start -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_same_key_gets_the_same_link_again(world: World) -> None:
+    """A call that is repeated with its key begins nothing and answers the first link, which is stored nowhere."""
+    first = world.start(idempotency_key="k1")
+    before = world.stand_in.everything()
+
+    again = world.start(idempotency_key="k1")
+
+    assert first.ticket is not None
+    assert again.ticket == first.ticket
+    assert (again.expires_at, again.connection.generation) == (first.expires_at, 1)
+    assert world.stand_in.everything() == before
+    assert first.ticket.reveal() not in str(before)
+
+
+def test_the_same_key_gets_the_same_answer_whatever_happened_since(world: World) -> None:
+    """The first answer stands, although the connection went on."""
+    first = world.start(idempotency_key="k1")
+    world.come_back(world.approved(world.visit(first)))
+
+    again = world.start(idempotency_key="k1")
+
+    assert again.ticket == first.ticket
+    assert world.connection().state == "ready"
+
+
+def test_the_same_key_with_another_request_is_refused(world: World) -> None:
+    """A key names one request: where the user returns to is part of it."""
+    world.start(idempotency_key="k1")
+
+    with pytest.raises(IdempotencyMismatchError):
+        world.start(idempotency_key="k1", return_to="https://app.example.com/other")
+
+
+def test_another_key_begins_the_next_generation(world: World) -> None:
+    """Without the key, or with another, it is another start."""
+    first = world.start(idempotency_key="k1")
+    second = world.start(idempotency_key="k2")
+    third = world.start()
+
+    assert [each.connection.generation for each in (first, second, third)] == [1, 2, 3]
+    assert len({each.ticket.reveal() for each in (first, second, third) if each.ticket}) == 3
+
+
+def test_an_unknown_client_begins_nothing(world: World) -> None:
+    """The app named a client that is not set up."""
+    with pytest.raises(ProviderNotRegisteredError):
+        world.start(client="nobody")
+
+    assert world.stand_in.everything() == {}
+
+
+def test_a_start_names_what_stands_before_it(world: World) -> None:
+    """An owed revocation of the same client blocks, with its deadline; another client's does not (U-5)."""
+    world.clients.add("second", confirmation="none")
+    world.connect()
+    world.disconnect()
+    world.reconcile()
+
+    with pytest.raises(ConnectBlockedError) as blocked:
+        world.start(OTHER)
+    world.start(OTHER, client="second")
+
+    (blocker,) = blocked.value.details["blockers"]  # type: ignore[misc]
+    assert (blocker["level"], blocker["connection_id"]) == ("pending", "google")
+    assert world.connection(OTHER).client == "second"
+
+
+def test_an_open_purge_asks_to_come_again(world: World) -> None:
+    """Data of the stopped connection is still being removed: that passes by itself."""
+    world.connect()
+    world.disconnect()
+    world.sweep()
+
+    assert code_of(lambda: world.start(OTHER)) == "OWNER_PURGING"
+
+
+def test_a_settled_revocation_is_finished_by_whoever_wants_to_begin(world: World) -> None:
+    """Nobody waits for the schedule: the start runs the finishing step itself."""
+    world.connect()
+    world.disconnect()
+    world.reconcile()
+    world.sweep()
+
+    world.start(OTHER)
+
+    assert world.events("revocation.confirmed") == ["revocation.confirmed"]
+
+
+def test_a_start_kicks_the_grant_that_it_ends(asking_world: World) -> None:
+    """The waiting exchange's grant is due now, and the sweep is asked to look now."""
+    world = asking_world
+    world.come_back(world.callback())
+    rid = world.exchange().rid
+
+    world.start()
+
+    assert world.kick.rids == [rid]
+    world.revoke(rid)
+    assert world.server.live("refresh_token") == []
+
+
+def test_a_start_goes_through_although_the_sweep_has_the_held_grant(asking_world: World) -> None:
+    """A hold that was taken over once it was over is left to whoever has it."""
+    world = asking_world
+    world.come_back(world.callback())
+    world.clock.move(ms=CONFIRM_MS + GUARD_MS)
+    world.server.next("/revoke", answers(503))
+    world.sweep()
+
+    world.start()
+
+    assert world.connection().phase == "link"
+    assert world.exchange().outcome == "cleanup"
+
+
+# --- link ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_visit_sends_the_browser_on_with_a_state_of_its_own(world: World) -> None:
+    """State, challenge and binding are new for each visit; verifier and state are readable nowhere in the table."""
+    started = world.start(return_to="https://app.example.com/done")
+
+    first, second = world.visit(started), world.visit(started)
+
+    asked = {name: values[0] for name, values in parse_qs(urlsplit(first.url).query).items()}
+    assert asked["redirect_uri"] == f"{BASE_URL}/callback/acme"
+    assert asked["code_challenge_method"] == "S256"
+    assert asked["scope"] == "read write"
+    assert first.url != second.url
+    assert first.cookie.startswith("__Host-qc-")
+    assert first.binding != second.binding
+    assert asked["state"] not in str(world.stand_in.everything())
+    assert first.binding.reveal() not in str(world.stand_in.everything())
+
+
+def test_a_link_may_be_opened_twenty_times(world: World) -> None:
+    """A mail scanner or two do no harm; the twenty-first visit is refused."""
+    started = world.start()
+
+    for _ in range(LINK_VISITS):
+        world.visit(started)
+
+    assert code_of(lambda: world.visit(started)) == "OAUTH_STATE_INVALID"
+
+
+def test_a_link_ends_when_its_time_is_over(world: World) -> None:
+    """One millisecond before its end it still serves."""
+    started = world.start()
+    world.clock.move(ms=TICKET_MS - 1)
+    world.visit(started)
+
+    world.clock.move(ms=1)
+
+    assert code_of(lambda: world.visit(started)) == "OAUTH_STATE_INVALID"
+
+
+def test_any_of_the_visits_may_be_finished_but_only_one(world: World) -> None:
+    """The first callback that comes back spends its siblings."""
+    started = world.start()
+    first, second = world.visit(started), world.visit(started)
+
+    world.come_back(world.approved(second))
+
+    assert code_of(lambda: world.come_back(world.approved(first))) == "OAUTH_STATE_REPLAYED"
+    assert world.connection().state == "ready"
+
+
+# --- callback: refused before anything is consumed -------------------------------------------------------------------
+
+REFUSED: dict[str, tuple[dict[str, object], type[QuitclaimError]]] = {
+    "no state": ({"state": None}, StateMissingError),
+    "an unknown state": ({"state": Secret("forged")}, StateInvalidError),
+    "another provider's path": ({"provider": "other"}, ProviderMismatchError),
+    "no cookie": ({"cookies": {}}, BindingMismatchError),
+    "another browser's cookie": ({"cookies": None}, BindingMismatchError),
+    "a wrong iss": ({"iss": ("https://evil.example.com",)}, IssuerMismatchError),
+    "no iss where one is announced": ({"iss": ()}, IssuerMismatchError),
+    "two iss": ({"iss": ("https://acme.example.com", "https://acme.example.com")}, IssuerMismatchError),
+}
+
+
+@pytest.mark.parametrize(("changes", "error"), REFUSED.values(), ids=REFUSED.keys())
+def test_what_does_not_belong_together_consumes_nothing(
+    new_world: Worlds, changes: dict[str, object], error: type[QuitclaimError]
+) -> None:
+    """Nothing is written or sent, and the user may still finish."""
+    world = new_world(authorize__issuer="https://acme.example.com", authorize__issuer_announced="yes")
+    good = world.approved(world.visit(world.start()), iss=("https://acme.example.com",))
+    if changes.get("cookies", "") is None:
+        changes = {"cookies": dict.fromkeys(good.cookies, "another browser")}
+    before = world.stand_in.everything()
+
+    with pytest.raises(error):
+        world.come_back(replace(good, **changes))  # type: ignore[arg-type]
+
+    assert world.stand_in.everything() == before
+    assert world.server.asked == []
+    assert world.come_back(good).status == "ready"
+
+
+@pytest.mark.parametrize(("early_ms", "accepted"), [(1, True), (0, False)])
+def test_a_state_ends_when_its_time_is_over(world: World, early_ms: int, accepted: bool) -> None:
+    """`t <= now` is over."""
+    callback = world.callback()
+    world.clock.move(ms=AUTHORIZATION_MS - early_ms)
+
+    if accepted:
+        assert world.come_back(callback).status == "ready"
+    else:
+        with pytest.raises(StateInvalidError):
+            world.come_back(callback)
+
+
+def test_a_callback_with_too_little_time_consumes_nothing(world: World) -> None:
+    """Exchange and hold would not fit: nothing is begun, and the browser may come again."""
+    callback = world.callback()
+
+    assert code_of(lambda: world.come_back(callback, budget_ms=15_999)) == "OUT_OF_TIME"
+
+    assert world.come_back(callback).status == "ready"
+
+
+def test_a_callback_without_its_keys_consumes_nothing(world: World) -> None:
+    """The keys that seal a returned grant are open before its record is written."""
+    callback = world.callback()
+    world.kms.is_out = True
+
+    assert code_of(lambda: world.come_back(callback)) == KeyUnavailableError.code
+    world.kms.is_out = False
+
+    assert world.server.asked == []
+    assert world.come_back(callback).status == "ready"
+
+
+def test_a_callback_without_the_client_s_secret_consumes_nothing(world: World) -> None:
+    """The app team's mistake is mended, and the user comes again."""
+    callback = world.callback()
+    secret, world.clients.secret = world.clients.secret, None
+
+    assert code_of(lambda: world.come_back(callback)) == ClientConfigError.code
+    world.clients.secret = secret
+
+    assert world.come_back(callback).status == "ready"
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "state"),
+    [
+        ("access_denied", "OAUTH_CALLBACK_REJECTED", "failed"),
+        ("invalid_scope", "OAUTH_CALLBACK_REJECTED", "failed"),
+        (None, "OAUTH_CODE_MISSING", "failed"),
+        ("server_error", "OAUTH_CALLBACK_REJECTED", "authorizing"),
+        ("temporarily_unavailable", "OAUTH_CALLBACK_REJECTED", "authorizing"),
+        ("interaction_required", "OAUTH_CALLBACK_REJECTED", "authorizing"),
+        ("login_required", "OAUTH_CALLBACK_REJECTED", "authorizing"),
+    ],
+)
+def test_a_callback_without_a_code(world: World, error: str | None, code: str, state: str) -> None:
+    """A final answer fails the connection at once; after a passing one the link may be opened again (7.17)."""
+    started = world.start()
+    callback = world.approved(world.visit(started), code=None, error=error)
+
+    assert code_of(lambda: world.come_back(callback)) == code
+
+    assert world.connection().state == state
+    assert world.events() == (["connection.failed"] if state == "failed" else [])
+    assert code_of(lambda: world.come_back(callback)) == "OAUTH_STATE_INVALID"
+    if state == "authorizing":
+        assert world.come_back(world.approved(world.visit(started))).status == "ready"
+
+
+def test_a_callback_behind_something_owed_is_refused_before_the_code_is_sent(world: World) -> None:
+    """What came to be owed while the user was away decides at the begin."""
+    callback = world.callback()
+    world.connect(OTHER)
+    world.disconnect(OTHER)
+
+    assert code_of(lambda: world.come_back(callback)) == "CONNECT_BLOCKED"
+
+    world.minutes_pass(2)
+    assert world.come_back(callback).status == "ready"
+
+
+def test_a_callback_beside_another_connection_s_exchange_waits_for_it(asking_world: World) -> None:
+    """One exchange of an owner and client at a time (F-18)."""
+    world = asking_world
+    callback = world.callback()
+    other = world.callback(OTHER)
+    world.come_back(other)
+
+    assert code_of(lambda: world.come_back(callback)) == "CONNECT_BLOCKED"
+
+    assert world.connection().phase == "link"
+
+
+# --- callback: what the provider may answer --------------------------------------------------------------------------
+
+
+def test_a_granted_code_is_a_live_grant(world: World) -> None:
+    """Ready, told once, and the only live token is the installed one."""
+    outcome = world.come_back(world.callback(return_to="https://app.example.com/done"))
+
+    assert (outcome.status, outcome.return_to) == ("ready", "https://app.example.com/done")
+    assert world.connection().scopes == {"read", "write"}
+    assert world.events() == ["connection.ready"]
+    assert world.unaccounted() == []
+    assert world.token().access_token.reveal() == world.server.of_kind("access_token")[0]
+
+
+def test_nothing_of_a_grant_is_readable_in_the_table(world: World) -> None:
+    """No token, code, ticket, verifier or account stands in any item."""
+    started = world.start()
+    callback = world.approved(world.visit(started), account="alice@example.com")
+    world.come_back(callback)
+
+    stored = str(world.stand_in.everything())
+
+    secrets = [*world.server.ledger, "alice@example.com"]
+    secrets += [each.reveal() for each in (callback.code, callback.state, started.ticket) if each]
+    assert not [secret for secret in secrets if secret in stored]
+
+
+ENDED: dict[str, tuple[Misbehaviour, str, str]] = {
+    "the code is dead": (answers(400, {"error": "invalid_grant"}), "PROVIDER_REFUSED", "ended"),
+    "the client is refused": (answers(401, {"error": "invalid_client"}), "CLIENT_MISCONFIGURED", "ended"),
+    "not now": (answers(429, {"error": "slow_down"}, retry_after="7"), "PROVIDER_BUSY", "ended"),
+    "it never left": (not_connected, "PROVIDER_BUSY", "ended"),
+    "it was lost": (lost_request, "EXCHANGE_UNCONFIRMED", "unconfirmed"),
+    "its answer was lost": (lost_answer, "EXCHANGE_UNCONFIRMED", "unconfirmed"),
+    "the provider broke": (answers(500), "EXCHANGE_UNCONFIRMED", "unconfirmed"),
+    "a page came": (answers(200, None), "EXCHANGE_UNCONFIRMED", "unconfirmed"),
+}
+
+
+@pytest.mark.parametrize(("misbehaviour", "code", "outcome"), ENDED.values(), ids=ENDED.keys())
+def test_an_exchange_that_gives_nothing_ends(world: World, misbehaviour: Misbehaviour, code: str, outcome: str) -> None:
+    """Refused or not sent owes nothing, unknown is a notice; the code is sent once, and the connection has failed."""
+    world.server.next("/token", misbehaviour)
+
+    assert code_of(lambda: world.come_back(world.callback())) == code
+
+    assert world.server.asked == ["/token"]
+    assert world.exchange().outcome == outcome
+    assert world.connection().state == "failed"
+    assert world.notice() == ("permission_removal_required" if outcome == "unconfirmed" else "not_needed")
+    assert world.events() == ["exchange.unconfirmed" if outcome == "unconfirmed" else "connection.failed"]
+    if outcome == "ended":
+        assert world.connect().state == "ready"
+    else:
+        assert code_of(lambda: world.start(OTHER)) == "CONNECT_BLOCKED"
+
+
+def test_an_unconfirmed_exchange_is_acknowledged_once_its_window_is_over(world: World) -> None:
+    """Only then can no grant of it still come: before, the owner is asked to wait (custody rule 2)."""
+    world.server.next("/token", lost_answer)
+    code_of(lambda: world.come_back(world.callback()))
+    world.clock.move(ms=WINDOW_MS + GUARD_MS - 1)
+
+    assert code_of(world.acknowledge) == "ACKNOWLEDGE_TOO_EARLY"
+    world.clock.move(ms=1)
+    assert world.acknowledge() == 1
+
+    assert world.notice() == "acknowledged"
+    assert world.connect().state == "ready"
+
+
+def test_a_grant_in_a_broken_answer_is_salvaged_and_revoked(world: World) -> None:
+    """A token that stands in what cannot be read may be alive: it is queued, and ends at the provider."""
+    world.server.next("/token", cut_off)
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    assert world.unaccounted() == []
+    assert world.kick.rids == [world.exchange().rid]
+    world.minutes_pass(2)
+    assert world.server.live("refresh_token") == []
+    assert world.connection().state == "failed"
+    assert world.notice() == "confirmed"
+
+
+def test_a_worker_that_dies_before_its_answer_leaves_a_notice(world: World) -> None:
+    """The exchange lapses, the owner is told, and says so before a new attempt."""
+    world.server.next("/token", killed)
+    with pytest.raises(WorkerKilledError):
+        world.come_back(world.callback())
+
+    world.minutes_pass(2)
+
+    assert world.exchange().outcome == "unconfirmed"
+    assert world.connection().state == "failed"
+    assert world.notice() == "permission_removal_required"
+    assert world.events() == ["exchange.unconfirmed"]
+
+
+@pytest.mark.parametrize("confirmation", ["none", "owner"])
+def test_a_worker_that_dies_after_its_hold_leaves_a_revocation(new_world: Worlds, confirmation: str) -> None:
+    """Once the hold is over the sweep takes the grant, and reconciliation closes its exchange."""
+    world = new_world(confirmation)
+    callback = world.callback()
+    world.table.faults = [None, killed_after]
+    with pytest.raises(WorkerKilledError):
+        world.come_back(callback)
+
+    world.minutes_pass(13)
+
+    assert world.server.live("refresh_token") == []
+    assert (world.connection().state, world.exchange().outcome) == ("failed", "cleanup")
+    assert world.notice() == "confirmed"
+    assert world.connect().state == "ready"
+
+
+# --- late grants -----------------------------------------------------------------------------------------------------
+
+
+def test_a_grant_that_comes_after_its_window_is_revoked(world: World) -> None:
+    """The answer is 61 seconds late and nobody has lapsed it yet: it is queued, and the connection fails."""
+    world.server.next("/token", after(lambda: world.clock.move(seconds=61)))
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    assert world.unaccounted() == []
+    assert world.exchange().outcome == "cleanup"
+    assert world.connection().state == "failed"
+    world.minutes_pass(2)
+    assert world.server.live("refresh_token") == []
+    assert world.connect().state == "ready"
+
+
+def test_a_grant_that_comes_after_its_lapse_takes_the_notice_back(world: World) -> None:
+    """It was unconfirmed; now it is known, owed and revoked, and there is nothing to acknowledge."""
+    world.server.next("/token", after(lambda: (world.clock.move(seconds=66), world.reconcile())))
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    assert world.exchange().outcome == "cleanup"
+    assert world.notice() == "pending"
+    world.minutes_pass(2)
+    assert (world.notice(), world.server.live("refresh_token")) == ("confirmed", [])
+
+
+def test_a_grant_that_comes_after_a_disconnect_belongs_to_the_stop(world: World) -> None:
+    """The stop does not close before the late token is revoked (custody rule 5)."""
+    world.server.next(
+        "/token", after(lambda: (world.clock.move(seconds=30), world.disconnect(), world.clock.move(seconds=31)))
+    )
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    (intent,) = world.reads.intents(GOOGLE)
+    assert intent.rids == {world.exchange().rid}
+    world.minutes_pass(4)
+    assert world.server.live("refresh_token") == []
+    assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
+
+
+def test_a_grant_that_comes_in_time_after_a_disconnect_is_released(world: World) -> None:
+    """The exchange was still open: held, found moved on, due at once."""
+    world.server.next("/token", after(world.disconnect))
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    assert world.unaccounted() == []
+    world.minutes_pass(4)
+    assert world.server.live("refresh_token") == []
+    assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
+
+
+def test_a_grant_that_comes_while_nothing_is_as_it_was_is_queued_all_the_same(world: World) -> None:
+    """Whatever happened to the barrier, the token ends in the table (custody rule 8)."""
+
+    def break_everything() -> None:
+        world.clock.move(seconds=61)
+        world.stand_in.alter(barrier_key(OWNER, "acme"), put={"in_flight": "other#x"})
+
+    world.server.next("/token", after(break_everything))
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    assert world.unaccounted() == []
+
+
+# --- identity --------------------------------------------------------------------------------------------------------
+
+
+def test_another_account_at_a_reconnect_is_released_and_revoked(world: World) -> None:
+    """A connection stays with the account that it was made for (S-21)."""
+    world.connect(account="alice")
+    world.disconnect()
+    world.minutes_pass(3)
+
+    with pytest.raises(CallbackFailedError) as refused:
+        world.connect(account="bob", again=True)
+
+    assert refused.value.cause.details["reason"] == "identity_mismatch"
+    assert world.connection().state == "failed"
+    world.minutes_pass(2)
+    assert world.server.live("refresh_token") == []
+    assert world.connect(account="alice").state == "ready"
+
+
+@pytest.mark.parametrize("answer", [answers(401), answers(500), answers(200, {"name": "x"}), lost_answer])
+def test_an_account_that_cannot_be_read_is_not_installed(world: World, answer: Misbehaviour) -> None:
+    """Nobody knows whose grant it is: it is revoked."""
+    world.server.next("/me", answer)
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    assert world.exchange().reason == "identity_unreadable"
+    world.minutes_pass(2)
+    assert world.server.live("refresh_token") == []
+
+
+def test_an_account_in_the_token_answer_is_not_asked_for(new_world: Worlds) -> None:
+    """Where the answer says whose grant it is, no second call is made."""
+    world = new_world(identity={"in_token_response": "user"})
+
+    world.connect()
+
+    assert world.server.asked == ["/token"]
+    assert world.connection().account is not None
+
+
+def test_a_provider_without_an_identity_is_connected_without_an_account(new_world: Worlds) -> None:
+    """Reach family asks for none."""
+    world = new_world(identity=None)
+
+    world.connect()
+
+    assert world.connection().account is None
+    assert world.items("account") == []
+
+
+def test_two_connections_of_one_account_are_counted(world: World) -> None:
+    """The account knows how many grants live on it (custody rule 10)."""
+    world.connect()
+    world.connect(OTHER)
+
+    (account,) = world.items("account")
+    assert account["live"] == "2"
+    assert len(world.items("member")) == 2
+
+    world.disconnect(OTHER)
+
+    (account,) = world.items("account")
+    assert account["live"] == "1"
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_grant_begun_before_a_wide_revocation_ended_is_not_installed(new_world: Worlds, finished: bool) -> None:
+    """It may have been ended on its way: the user starts again (custody rule 10)."""
+    world = new_world(revocation__reach="authorization")
+    world.clients.add("second", confirmation="none")
+    world.connect(OTHER)
+    world.disconnect(OTHER)
+
+    def sweep_meanwhile() -> None:
+        world.clock.move(seconds=1)
+        world.sweep()
+        if finished:
+            world.reconcile()
+        world.clock.move(seconds=1)
+
+    world.stand_in.alter(barrier_key(OWNER, "acme"), remove=("owed", "purges"))
+    world.server.next("/token", after(sweep_meanwhile))
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    world.minutes_pass(3)
+    assert world.server.live("refresh_token") == []
+    assert world.unaccounted() == []
+
+
+def test_a_grant_begun_after_a_wide_revocation_is_installed_although_it_is_not_finished(new_world: Worlds) -> None:
+    """The install runs the finishing step that opens the account at the settle (7.3)."""
+    world = new_world(revocation__reach="authorization")
+    world.connect(OTHER)
+    world.disconnect(OTHER)
+    world.reconcile()
+    world.sweep()
+    world.clock.move(ms=1)
+
+    assert world.connect().state == "ready"
+
+
+# --- install: refused ------------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_is_started_anew_meanwhile_keeps_no_old_grant(world: World) -> None:
+    """The app starts again while the answer is on its way: the old answer is released."""
+    started = world.start()
+    callback = world.approved(world.visit(started))
+
+    def start_again() -> None:
+        # Not by `start`, which an open exchange blocks: by what would be there had it gone through.
+        connection = world.connection()
+        world.stand_in.alter(
+            connection_key(GOOGLE), put={"generation": connection.generation + 1, "phase": "link", "v": 9}
+        )
+
+    world.server.next("/token", after(start_again))
+
+    assert code_of(lambda: world.come_back(callback)) == "GRANT_NOT_INSTALLED"
+
+    assert world.exchange().reason == "moved_on"
+    assert world.connection().state == "authorizing"
+    assert world.unaccounted() == []
+
+
+def test_an_install_waits_for_no_busy_neighbour(world: World) -> None:
+    """A barrier that another write moved is read again, inside the hold."""
+    callback = world.callback()
+    world.table.faults = [None, None, moves_the_barrier(world)]
+
+    assert world.come_back(callback).status == "ready"
+
+
+def moves_the_barrier(world: World) -> Callable[[Callable[[], object]], object]:
+    """Just before the write, somebody else changes the barrier."""
+
+    def fault(apply: Callable[[], object]) -> object:
+        world.stand_in.alter(barrier_key(OWNER, "acme"), put={"v": 50})
+        return apply()
+
+    return fault
+
+
+# --- confirmation ----------------------------------------------------------------------------------------------------
+
+
+def test_a_held_grant_waits_for_its_owner(asking_world: World) -> None:
+    """Nothing is handed out; the status says until when; nothing is stored of the code."""
+    world = asking_world
+
+    outcome = world.come_back(world.callback())
+
+    (view,) = world.status().connections
+    assert outcome.status == "awaiting_confirmation"
+    assert outcome.confirm_code is not None
+    assert outcome.confirm_code.reveal() not in str(world.stand_in.everything())
+    assert (view.awaiting_confirmation, view.confirm_until) == (True, world.clock.now() + CONFIRM_MS)
+    assert code_of(world.token) == "CONNECTION_STATE_CONFLICT"
+    assert world.unaccounted() == []
+
+
+def test_the_owner_s_code_installs_without_a_key_or_a_call(asking_world: World) -> None:
+    """Ciphertext is moved: the function that confirms can open nothing, and asks no provider."""
+    world = asking_world
+    code = world.come_back(world.callback()).confirm_code
+    asked, opened = list(world.server.asked), list(world.kms.calls)
+    world.vault("app_api").ready("confirm")
+
+    world.confirm(code)
+
+    assert world.connection().state == "ready"
+    assert world.server.asked == asked
+    assert len(world.kms.calls) <= len(opened) + 1  # the key of the code itself
+    assert world.token().access_token.reveal() in world.server.live("access_token")
+
+
+def test_a_code_is_read_as_people_write_it(asking_world: World) -> None:
+    """Lower case, without its dash, with an O for a zero."""
+    world = asking_world
+    code = world.come_back(world.callback()).confirm_code
+    assert code is not None
+
+    world.confirm(Secret(f" {code.reveal().replace('-', '').lower().replace('0', 'o')} "))
+
+    assert world.connection().state == "ready"
+
+
+def test_the_bound_browser_that_repeats_its_callback_gets_the_same_code(asking_world: World) -> None:
+    """A reload loses nothing; another browser gets nothing."""
+    world = asking_world
+    callback = world.callback()
+    first = world.come_back(callback)
+
+    again = world.come_back(callback)
+
+    assert again == first
+    assert world.server.asked.count("/token") == 1
+    assert code_of(lambda: world.come_back(replace(callback, cookies={}))) == "OAUTH_BINDING_MISMATCH"
+
+
+def test_the_bound_browser_of_an_installed_grant_is_shown_that_it_is_ready(world: World) -> None:
+    """The first delivery owns the outcome, and the second shows it."""
+    callback = world.callback()
+    world.come_back(callback)
+
+    assert world.come_back(callback).status == "ready"
+    assert world.server.asked.count("/token") == 1
+
+
+def test_four_wrong_codes_are_borne_and_the_fifth_ends_the_exchange(asking_world: World) -> None:
+    """The grant is due for revocation at once, and the right code comes too late."""
+    world = asking_world
+    code = world.come_back(world.callback()).confirm_code
+
+    codes = [code_of(lambda: world.confirm(None)) for _ in range(5)]
+
+    assert codes == ["CONFIRM_CODE_WRONG"] * 4 + ["GRANT_NOT_INSTALLED"]
+    assert (world.exchange().outcome, world.exchange().reason) == ("cleanup", "wrong_codes")
+    assert world.connection().state == "failed"
+    assert code_of(lambda: world.confirm(code)) == "GRANT_NOT_INSTALLED"
+    world.revoke(*world.kick.rids)
+    assert world.server.live("refresh_token") == []
+
+
+def test_the_right_code_after_four_wrong_ones_installs(asking_world: World) -> None:
+    """A wrong code has no other effect than being counted."""
+    world = asking_world
+    code = world.come_back(world.callback()).confirm_code
+    for _ in range(4):
+        code_of(lambda: world.confirm(None))
+
+    world.confirm(code)
+
+    assert world.connection().state == "ready"
+
+
+@pytest.mark.parametrize(("early_ms", "installed"), [(1, True), (0, False)])
+def test_a_code_that_comes_too_late_installs_nothing(asking_world: World, early_ms: int, installed: bool) -> None:
+    """Ten minutes, and not one millisecond more; what comes late is released at once."""
+    world = asking_world
+    code = world.come_back(world.callback()).confirm_code
+    world.clock.move(ms=CONFIRM_MS - early_ms)
+
+    if installed:
+        assert world.confirm(code).state == "ready"
+    else:
+        assert code_of(lambda: world.confirm(code)) == "GRANT_NOT_INSTALLED"
+        assert world.connection().state == "failed"
+        world.revoke(*world.kick.rids)
+        assert world.server.live("refresh_token") == []
+
+
+def test_a_grant_that_nobody_confirms_is_revoked(asking_world: World) -> None:
+    """Sweep and reconciliation end it, and the connection has failed."""
+    world = asking_world
+    world.come_back(world.callback())
+
+    world.minutes_pass(12)
+
+    assert world.server.live("refresh_token") == []
+    assert (world.connection().state, world.connection().failure) == ("failed", "not_confirmed")
+    assert world.events("connection.failed") == ["connection.failed"]
+
+
+def test_a_code_that_is_repeated_answers_the_same(asking_world: World) -> None:
+    """Nothing is installed twice, nothing is told twice."""
+    world = asking_world
+    code = world.come_back(world.callback()).confirm_code
+    world.confirm(code)
+    before = world.stand_in.everything()
+
+    again = world.confirm(code)
+
+    assert again.state == "ready"
+    assert world.stand_in.everything() == before
+
+
+def test_a_code_after_a_disconnect_installs_nothing(asking_world: World) -> None:
+    """The stop has ended the waiting exchange, and its grant is revoked."""
+    world = asking_world
+    code = world.come_back(world.callback()).confirm_code
+    generation = world.connection().generation
+    world.disconnect()
+
+    assert code_of(lambda: world.confirm(code, generation=generation)) == "GENERATION_MOVED"
+    assert code_of(lambda: world.confirm(code)) == "GRANT_NOT_INSTALLED"
+    world.minutes_pass(3)
+    assert world.server.live("refresh_token") == []
+    assert world.connection().closed_as == "confirmed"
+
+
+def test_a_code_of_another_exchange_is_wrong(asking_world: World) -> None:
+    """A code is for its exchange only."""
+    world = asking_world
+    first = world.come_back(world.callback()).confirm_code
+    world.start()
+    world.minutes_pass(2)
+    second = world.come_back(world.callback()).confirm_code
+
+    assert first != second
+    assert code_of(lambda: world.confirm(first)) == "CONFIRM_CODE_WRONG"
+    assert world.confirm(second).state == "ready"
+
+
+def test_confirmation_none_installs_at_once(world: World) -> None:
+    """Chosen on purpose for a client: no code, and nothing for use lies on the exchange."""
+    outcome = world.come_back(world.callback())
+
+    assert (outcome.status, outcome.confirm_code) == ("ready", None)
+    assert world.exchange().use is None
