@@ -61,6 +61,7 @@ def test_deleting_again_changes_nothing_and_answers_the_same(world: World) -> No
     assert world.stand_in.everything() == before
 
 
+@pytest.mark.rule("F-27", "D-11")
 def test_it_is_one_write(world: World) -> None:
     """A fence, without looking at a single connection: nothing can refuse it but another deletion."""
     world.connect()
@@ -159,7 +160,7 @@ def test_no_provider_is_called_and_no_key_is_opened(world: World) -> None:
     assert len(world.server.asked) == asked
 
 
-@pytest.mark.rule("F-19", "F-22")
+@pytest.mark.rule("F-19", "D-10")
 @pytest.mark.parametrize("state", STATES)
 def test_a_connection_in_any_state_ends_stopped(world: World, state: ConnectionState) -> None:
     """The row "stop for a deleted owner": whatever is not stopped is, and what is stopped stays as it is."""
@@ -406,6 +407,7 @@ def test_an_open_exchange_keeps_its_own_end(world: World) -> None:
     assert world.acknowledge() == 1
 
 
+@pytest.mark.rule("F-31")
 def test_the_owner_is_due_until_it_is_done(world: World) -> None:
     """In the index, under the kind `deletion`."""
     world.connect()

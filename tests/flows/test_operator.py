@@ -103,7 +103,7 @@ def test_an_exchange_of_unknown_outcome_is_on_the_list(world: World) -> None:
     assert found.state == "unconfirmed"
 
 
-@pytest.mark.rule("D-5")
+@pytest.mark.rule("D-5", "F-50")
 def test_a_quarantined_revocation_is_on_the_list_with_its_deadline(world: World) -> None:
     """While it is still tried."""
     world.connect()
@@ -159,7 +159,7 @@ def test_a_pending_revocation_is_tried_again_now(world: World) -> None:
     assert world.server.live() == []
 
 
-@pytest.mark.rule("D-5", "T-10")
+@pytest.mark.rule("D-5")
 def test_what_was_quarantined_for_killing_its_worker_gets_another_chance(world: World) -> None:
     """Somebody looked at it: it is claimed and sent again, which no number of claims had brought."""
     world.connect()

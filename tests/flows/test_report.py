@@ -49,6 +49,7 @@ def test_a_reported_version_is_refreshed_by_the_next_call(world: World) -> None:
     assert not world.reads.grant(GOOGLE, "main").is_suspect
 
 
+@pytest.mark.rule("F-26")
 def test_a_report_stops_nothing(world: World) -> None:
     """The connection is ready before and after it, and nobody is told of anything (DESIGN 19)."""
     world.connect()
@@ -122,6 +123,7 @@ def test_a_suspect_token_is_not_handed_out_while_the_provider_is_away(world: Wor
     assert world.token().token_version == 2
 
 
+@pytest.mark.rule("F-44")
 def test_the_providers_refusal_of_the_refresh_ends_it(world: World) -> None:
     """That is the provider's verdict, and it is on the stored grant."""
     world.connect()
@@ -155,6 +157,7 @@ def test_the_identity_endpoint_is_asked_where_nothing_can_be_refreshed(new_world
     assert world.server.asked.count("/me") == asked + 1
 
 
+@pytest.mark.rule("F-26")
 def test_its_refusal_loses_the_grant(new_world: Callable[..., World]) -> None:
     """And only that: needs_reconnect, and what may be left is revoked."""
     world = without_refresh(new_world)
@@ -169,6 +172,7 @@ def test_its_refusal_loses_the_grant(new_world: Callable[..., World]) -> None:
     assert world.events("connection.needs_reconnect") == ["connection.needs_reconnect"]
 
 
+@pytest.mark.rule("F-26")
 @pytest.mark.parametrize(
     "misbehaviour",
     [answers(500), answers(503), answers(429, None, retry_after="7"), answers(404), answers(200, {}), lost_request],
@@ -200,6 +204,7 @@ def test_without_an_identity_endpoint_nobody_can_be_asked(new_world: Callable[..
     assert world.connection().state == "ready"
 
 
+@pytest.mark.rule("F-26")
 def test_a_refusal_of_a_token_that_was_replaced_is_stale(world: World) -> None:
     """While the refused request was under way, another life began: the verdict is not on it (F-26)."""
     world.connect()
@@ -321,6 +326,7 @@ def test_two_connections_are_judged_apart(world: World) -> None:
     assert world.connection(OTHER).state == "ready"
 
 
+@pytest.mark.rule("F-26", "RB-40")
 def test_a_stale_handle_is_told_apart_from_a_loss(world: World) -> None:
     """A refresh that was refused while a newer version is stored hands that one out."""
     world.connect()

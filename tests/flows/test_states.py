@@ -172,6 +172,7 @@ def ask(world: World, state: str, expected: str, event: Callable[[Past], object]
 # --- start and link --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("U-12")
 @cells(
     none="authorizing",
     link="authorizing",
@@ -208,6 +209,7 @@ def test_a_reconnect(asking_world: World, state: str, expected: str) -> None:
     ask(asking_world, state, expected, lambda past: asking_world.start(again=True))
 
 
+@pytest.mark.rule("U-21")
 @cells(
     none="OAUTH_STATE_INVALID",
     exchanging="OAUTH_STATE_REPLAYED",
@@ -227,6 +229,7 @@ def test_a_link_that_is_opened(asking_world: World, state: str, expected: str) -
     )
 
 
+@pytest.mark.rule("F-65", "S-5")
 @cells(
     none="OAUTH_STATE_INVALID",
     link="authorizing",
@@ -312,6 +315,7 @@ def generation_of(world: World) -> int:
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("I-5")
 @cells(
     none="CONNECTION_NOT_FOUND",
     link="CONNECTION_STATE_CONFLICT",
@@ -333,6 +337,7 @@ def test_a_token_call(asking_world: World, state: str, expected: str) -> None:
 # --- stop ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-10", "F-25")
 @cells(
     none="CONNECTION_NOT_FOUND",
     link="revoking",
@@ -355,12 +360,14 @@ def test_a_disconnect_at_its_generation(asking_world: World, state: str, expecte
     )
 
 
+@pytest.mark.rule("F-25", "I-18")
 @pytest.mark.parametrize("state", ["revoking", "reconciling_revoke", "revoked"])
 def test_a_disconnect_that_is_repeated(asking_world: World, state: str) -> None:
     """The generation that was stopped is still answered with the stop."""
     ask(asking_world, state, SAME, lambda past: asking_world.disconnect(generation=generation_of(asking_world) - 1))
 
 
+@pytest.mark.rule("F-25")
 @pytest.mark.parametrize("state", [state for state in STATES if state not in ("none", "reconciling_link")])
 def test_a_disconnect_at_another_generation(asking_world: World, state: str) -> None:
     """Whoever saw another generation learns which it is, and nothing changes."""
@@ -375,6 +382,7 @@ def test_a_disconnect_at_another_generation(asking_world: World, state: str) -> 
 # --- acknowledgement -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-33")
 @pytest.mark.parametrize("state", STATES)
 def test_an_acknowledgement_of_nothing(asking_world: World, state: str) -> None:
     """A live, pending or confirmed grant is no notice, in whatever state its connection is (F-33)."""
@@ -385,6 +393,7 @@ def test_an_acknowledgement_of_nothing(asking_world: World, state: str) -> None:
 # --- older generations -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("U-21")
 def test_a_link_of_an_older_generation_is_superseded(asking_world: World) -> None:
     """A newer start makes every older link and callback void, before anything is sent (U-21)."""
     world = asking_world

@@ -46,6 +46,7 @@ def test_a_token_is_handed_out_and_kept_by_nobody(stage):
     assert stage.lines() == []
 
 
+@pytest.mark.rule("I-17")
 def test_only_this_answer_carries_a_token(stage):
     """The refresh token never leaves."""
     stage.connected()
@@ -124,6 +125,7 @@ def test_a_pair_that_the_grant_has_not(stage):
     assert (told.status, told.code) == (409, "CONNECTION_STATE_CONFLICT")
 
 
+@pytest.mark.rule("I-5")
 def test_every_state_refuses_by_its_own_code(stage):
     """Unknown, authorizing, stopped; what an owner lost at the provider; a deleted owner before all else."""
     unknown = stage.token("nothing")
@@ -143,6 +145,7 @@ def test_every_state_refuses_by_its_own_code(stage):
     ]
 
 
+@pytest.mark.rule("F-26", "F-44", "RB-46")
 def test_a_refused_refresh_is_a_lost_grant(stage):
     """409; the next call says the same without asking, and what is left of the grant is to be revoked."""
     stage.connected()
@@ -158,6 +161,7 @@ def test_a_refused_refresh_is_a_lost_grant(stage):
     assert "canary" not in stage.raw + told[0].text
 
 
+@pytest.mark.rule("F-44", "RB-20", "RB-47")
 @pytest.mark.parametrize(
     ("misbehaviour", "status", "code", "retry_after"),
     [
@@ -193,6 +197,7 @@ def test_a_token_that_still_serves_is_handed_out_although_its_refresh_failed(sta
     assert (told.status, told.json["token_version"]) == (200, 1)
 
 
+@pytest.mark.rule("F-39")
 def test_without_time_for_a_refresh_none_is_begun(stage):
     """503; nothing is recorded, and nothing was sent."""
     stage.connected()
@@ -221,6 +226,7 @@ def lost(stage):
     stage.lines()
 
 
+@pytest.mark.rule("D-1")
 def test_a_replay_sends_the_refresh_once_more(stage):
     """What comes of it is recorded; nothing is handed out, and no token is logged."""
     lost(stage)

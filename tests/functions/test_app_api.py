@@ -52,6 +52,7 @@ def test_a_client_by_another_name(stage):
     assert (told.status, told.json["connection"]["client"], told.json["connection"]["provider"]) == (201, "web", "acme")
 
 
+@pytest.mark.rule("U-12")
 def test_P_10_an_idempotency_key_gives_the_first_answer(stage):
     """The same request again: the same link, and nothing written; another request: 422."""
     headers = {"idempotency-key": "k1"}
@@ -122,6 +123,7 @@ def test_a_body_of_another_type_is_refused(stage):
     assert (told.status, told.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
 
+@pytest.mark.rule("F-15", "I-10")
 def test_a_deleted_owner_starts_nothing(stage):
     """410, for good."""
     stage.start()
@@ -135,6 +137,7 @@ def test_a_deleted_owner_starts_nothing(stage):
 # --- reads -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("RB-28b")
 def test_what_an_owner_has(stage):
     """One connection, all of them, status, receipts and the clients; each a JSON object that nobody keeps."""
     view = stage.connected()
@@ -189,6 +192,7 @@ def test_what_waits_for_its_owner_says_so(stage):
     assert code not in view.text
 
 
+@pytest.mark.rule("I-17")
 def test_no_answer_of_the_api_shows_what_lies_in_the_table(stage):
     """No digest, no id of an exchange or revocation, nothing sealed, no token: in none of the views, at no time."""
     stage.connected()
@@ -230,6 +234,7 @@ def inner_values(stage):
     return {value for value in found if len(value) > 8}
 
 
+@pytest.mark.rule("S-20", "U-14")
 @pytest.mark.parametrize(
     ("method", "path", "given"),
     [
@@ -255,6 +260,7 @@ def test_a_connection_that_is_not_there(stage, method, path, given):
     assert stage.items() == before
 
 
+@pytest.mark.rule("S-30", "F-1")
 @pytest.mark.parametrize("part", ["tenant", "owner", "connection"])
 @pytest.mark.parametrize(
     "text", ["..", "x" * 129, "%C3%A4", "a%20b", "a%2540b", "~", "a%23b", "a%2Fb", "a%00b", "a%0Ab"]
@@ -273,6 +279,7 @@ def test_an_id_out_of_pattern_reaches_nothing(stage, part, text):
 # --- stop ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-19")
 def test_a_stop_and_the_kick_that_makes_it_prompt(stage):
     """200; revoking, one generation on; the sweep is told which revocation, and nothing else."""
     stage.connected()
@@ -285,6 +292,7 @@ def test_a_stop_and_the_kick_that_makes_it_prompt(stage):
     assert not [key for key in stage.items() if key[1].startswith("G#")]
 
 
+@pytest.mark.rule("F-25", "I-18")
 def test_a_stop_is_repeatable_and_says_what_it_saw(stage):
     """The same stop again changes nothing; another generation is 409, none at all 428."""
     stage.connected()
@@ -304,6 +312,7 @@ def test_a_stop_is_repeatable_and_says_what_it_saw(stage):
     assert stage.items() == before
 
 
+@pytest.mark.rule("U-20", "D-9", "F-16")
 def test_a_stopped_connection_owes_its_revocation(stage):
     """The owner's status says what is pending until when, and what it blocks."""
     stage.connected()
@@ -351,6 +360,7 @@ def test_the_right_code_is_taken_once_and_shown_twice(stage):
     assert stage.metrics()["ConnectionsReady"] == [1.0, 1.0]
 
 
+@pytest.mark.rule("F-33")
 @pytest.mark.parametrize(
     ("path", "body", "status", "code"),
     [
@@ -379,6 +389,7 @@ def test_what_a_ready_connection_refuses(stage, path, body, status, code):
     assert stage.items() == before
 
 
+@pytest.mark.rule("F-26")
 @pytest.mark.parametrize(("version", "is_suspect"), [(1, True), (2, False), (10**40, False)])
 def test_DESIGN_19_a_report_makes_a_version_suspect(stage, version, is_suspect):
     """The current one; the app's word ends nothing."""
@@ -393,6 +404,7 @@ def test_DESIGN_19_a_report_makes_a_version_suspect(stage, version, is_suspect):
 # --- the edge --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-19")
 @pytest.mark.parametrize("path", ["/v1/providers", "/v1/tenants/demo/owners/ann/connections"])
 @pytest.mark.parametrize("api_id", ["", "another", API_ID[:-1]])
 def test_an_event_of_another_api_is_refused(stage, path, api_id):
@@ -425,6 +437,7 @@ def test_another_functions_route_is_not_found(stage, method, path):
     assert (told.status, told.code) == (404, "NOT_FOUND")
 
 
+@pytest.mark.rule("S-13", "S-32")
 def test_an_unexpected_fault_is_500_without_its_words(stage, monkeypatch):
     """As the edge's own tests hold; here with the function's wiring."""
     module = stage.function("app_api")
@@ -442,6 +455,7 @@ def test_an_unexpected_fault_is_500_without_its_words(stage, monkeypatch):
     assert "canary-of-a-library" not in stage.raw + told.text
 
 
+@pytest.mark.rule("F-12")
 def test_a_table_that_does_not_answer_is_503(stage, monkeypatch):
     """Retryable; the caller repeats the same call."""
 
@@ -456,6 +470,7 @@ def test_a_table_that_does_not_answer_is_503(stage, monkeypatch):
     assert (told.status, told.code, told.json["retryable"]) == (503, "STORAGE_UNAVAILABLE", True)
 
 
+@pytest.mark.rule("S-27")
 def test_a_connect_link_is_on_the_public_address(stage):
     """Whatever host the request came to: a header does not decide where an owner is sent."""
     told = stage.api("POST", "/connections", body=START, headers={"host": "evil.example", "x-forwarded-host": "evil"})

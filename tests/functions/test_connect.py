@@ -22,6 +22,7 @@ LOOKING_AHEAD = [
 # --- the link --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-3")
 def test_a_visit_goes_to_the_provider_with_a_cookie(stage):
     """303; state, challenge and our callback in the address; the cookie is this browser's alone."""
     url = stage.start()
@@ -44,6 +45,7 @@ def test_a_visit_goes_to_the_provider_with_a_cookie(stage):
     assert told.text == ""
 
 
+@pytest.mark.rule("S-1")
 def test_the_cookie_is_bound_to_this_host_this_browser_and_a_quarter_of_an_hour(stage):
     """Exactly one, with the attributes of a __Host- cookie and no domain."""
     told = stage.http("connect", "GET", urlsplit(stage.start()).path)
@@ -91,6 +93,7 @@ def test_a_scanners_look_has_no_effect(stage):
     assert stage.items() == before
 
 
+@pytest.mark.rule("S-5")
 @pytest.mark.parametrize("ticket", ["A" * 43, "x", "%00", "a%20b", "%C3%A4", "x" * 2_000, "..%2F.."])
 def test_a_forged_link_leads_nowhere(stage, ticket):
     """A page with its code, no cookie, nothing written."""
@@ -118,6 +121,7 @@ def test_a_link_serves_twenty_visits_and_a_quarter_of_an_hour(stage):
     assert (worn.status, worn.code) == (late.status, late.code) == (400, "OAUTH_STATE_INVALID")
 
 
+@pytest.mark.rule("U-21")
 def test_a_newer_start_replaces_the_link(stage):
     """409, before anything is set."""
     url = stage.start()
@@ -131,6 +135,7 @@ def test_a_newer_start_replaces_the_link(stage):
 # --- the callback ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-25")
 def test_a_returned_owner_is_shown_the_code(stage):
     """Without a return target: our page, kept by nobody; the grant is held, not live."""
     told = stage.returned(stage.start())
@@ -214,6 +219,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.rule("RB-49", "S-5")
 @pytest.mark.parametrize(("changes", "status", "code"), REFUSED, ids=lambda value: str(value)[:50])
 def test_a_hostile_callback_spends_nothing(stage, changes, status, code):
     """Refused on a page of ours; nothing is written, and the true callback still works."""
@@ -229,6 +235,7 @@ def test_a_hostile_callback_spends_nothing(stage, changes, status, code):
     assert stage.callback(cookie, state=state, code=true).status == 303
 
 
+@pytest.mark.rule("S-26")
 @pytest.mark.parametrize("name", ["state", "code", "iss", "error"])
 def test_S_26_a_repeated_parameter_spends_nothing(stage, name):
     """RFC 6749 section 3.1."""
@@ -242,6 +249,7 @@ def test_S_26_a_repeated_parameter_spends_nothing(stage, name):
     assert stage.items() == before
 
 
+@pytest.mark.rule("S-1", "RB-50")
 @pytest.mark.parametrize("cookie", ["none", "empty", "another", "another name", "of another visit"])
 def test_a_callback_in_another_browser_spends_nothing(stage, cookie):
     """403; whoever sends the owner's address to another browser gets nothing, and the owner still arrives."""
@@ -279,6 +287,7 @@ def test_a_prefetched_callback_spends_nothing(stage, headers):
     assert stage.callback(cookie, state=state, code=code).status == 200
 
 
+@pytest.mark.rule("S-4")
 def test_a_callback_on_another_providers_path_spends_nothing(stage):
     """The state stays usable for its own provider (M-28)."""
     cookie, state, code = stage.agreed(stage.start())
@@ -290,6 +299,7 @@ def test_a_callback_on_another_providers_path_spends_nothing(stage):
     assert stage.items() == before
 
 
+@pytest.mark.rule("S-25")
 @pytest.mark.parametrize(
     ("parameters", "code", "state_after"),
     [
@@ -322,6 +332,7 @@ def test_M_25_a_definitive_answer_without_a_grant(stage, parameters, code, state
     assert "canary" not in told.text + stage.raw
 
 
+@pytest.mark.rule("S-6")
 @pytest.mark.parametrize(
     ("misbehaviour", "status", "code", "state_after"),
     [
@@ -345,6 +356,7 @@ def test_a_provider_that_gives_no_grant(stage, misbehaviour, status, code, state
     assert stage.api("GET", "/connections/acme").json["state"] == state_after
 
 
+@pytest.mark.rule("RB-49", "S-1", "U-2")
 def test_the_same_callback_again_shows_the_same(stage):
     """The first delivery owns the outcome (RB-49): the same code, one exchange; another browser gets nothing."""
     cookie, state, code = stage.agreed(stage.start(return_to=RETURN_TO))
@@ -374,6 +386,7 @@ def test_without_time_for_the_exchange_nothing_is_consumed(stage):
     assert stage.callback(cookie, state=state, code=code).status == 200
 
 
+@pytest.mark.rule("S-7")
 def test_M_35_a_target_that_is_no_longer_allowed_is_dropped(stage, monkeypatch):
     """The page instead, and a warning without the address."""
     cookie, state, code = stage.agreed(stage.start(return_to=f"{RETURN_TO}?canary"))
@@ -408,6 +421,7 @@ def test_another_functions_route_is_not_found(stage, method, path):
     assert told.headers == PAGE
 
 
+@pytest.mark.rule("S-13", "S-32")
 def test_an_unexpected_fault_is_a_page_without_its_words(stage, monkeypatch):
     """500; the owner is told nothing of ours."""
 

@@ -7,6 +7,7 @@ from tests.functions.stage import TENANT, Stage
 SCHEDULE = {"version": "0", "source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {}}
 
 
+@pytest.mark.rule("F-27")
 def test_an_owner_is_deleted_and_everything_is_revoked(stage: Stage) -> None:
     """200 and the fence; the next run of reconciliation stops, kicks, and says so in the status."""
     stage.connected()
@@ -28,6 +29,7 @@ def test_an_owner_is_deleted_and_everything_is_revoked(stage: Stage) -> None:
     assert [each["outcome"] for each in stage.api("GET", "/receipts").json["receipts"]] == ["confirmed"]
 
 
+@pytest.mark.rule("F-27", "I-18")
 def test_repeating_it_answers_the_same(stage: Stage) -> None:
     """Known or not, once or often."""
     first = stage.api("DELETE")
@@ -40,6 +42,7 @@ def test_repeating_it_answers_the_same(stage: Stage) -> None:
     assert stage.items() == before
 
 
+@pytest.mark.rule("F-14", "I-10")
 @pytest.mark.parametrize(
     ("method", "path", "given"),
     [
@@ -62,6 +65,7 @@ def test_a_deleted_owner_is_answered_410(stage: Stage, method: str, path: str, g
     assert (told.status, told.code) == (410, "OWNER_DELETED")
 
 
+@pytest.mark.rule("I-5", "F-14")
 def test_no_token_is_handed_out_to_a_deleted_owner(stage: Stage) -> None:
     """From the fence on, whatever has been stopped by then."""
     stage.connected()

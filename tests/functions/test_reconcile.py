@@ -17,6 +17,7 @@ def test_a_run_with_nothing_to_do(stage):
     assert [line["counts"] for line in stage.lines() if line.get("message") == "reconciled"] == [told]
 
 
+@pytest.mark.rule("I-13", "F-34")
 def test_a_revoked_connection_is_closed(stage):
     """The finishing step and the close: receipt, barrier, state; the owner may connect again."""
     stage.connected()
@@ -38,6 +39,7 @@ def test_a_revoked_connection_is_closed(stage):
     assert stage.api("POST", "/connections/acme/reconnect", body={}).status == 201
 
 
+@pytest.mark.rule("D-18")
 def test_a_link_that_nobody_finished_lapses(stage):
     """The connection has failed, and may be started anew."""
     stage.start()
@@ -48,6 +50,7 @@ def test_a_link_that_nobody_finished_lapses(stage):
     assert stage.api("GET", "/connections/acme").json["state"] == "failed"
 
 
+@pytest.mark.rule("F-63", "U-3")
 def test_a_grant_that_nobody_confirmed_is_released_and_kicked(stage):
     """After ten minutes; the sweep is told which."""
     stage.code_of(stage.returned(stage.start()))
@@ -62,6 +65,7 @@ def test_a_grant_that_nobody_confirmed_is_released_and_kicked(stage):
     assert stage.server.live() == []
 
 
+@pytest.mark.rule("D-1")
 def test_a_refresh_that_nobody_saw_answered_is_sent_again_by_the_one_function_that_may(stage):
     """A closed payload, synchronously; that function takes it, and the token is there."""
     stage.connected()
@@ -78,6 +82,7 @@ def test_a_refresh_that_nobody_saw_answered_is_sent_again_by_the_one_function_th
     assert stage.token().json["token_version"] == 2
 
 
+@pytest.mark.rule("I-16", "C-42")
 def test_C_42_one_bad_item_does_not_stop_the_others(stage):
     """It is counted and told of by its class; the others are done; no library's words."""
     stage.start("bad")

@@ -24,6 +24,7 @@ def stopped(stage: Stage, *connections: str) -> list[str]:
     return [rid for kick in stage.kicks for rid in kick["rids"]]
 
 
+@pytest.mark.rule("F-55")
 def test_a_kick_revokes_what_it_names(stage):
     """By key; counts and metrics; one line, and no token in it."""
     one, other = stopped(stage, "one", "other")
@@ -41,6 +42,7 @@ def test_a_kick_revokes_what_it_names(stage):
     assert stage.items()[f"Q#{other}", "Q"]["state"] == {"S": "pending"}
 
 
+@pytest.mark.rule("F-55", "D-33", "D-35")
 def test_the_schedule_revokes_what_is_due(stage):
     """Of every client; the heartbeat and every gauge are published, also where they are zero."""
     stopped(stage, "one", "other")
@@ -84,6 +86,7 @@ def test_a_second_run_finds_nothing(stage):
     assert stage.server.asked == []
 
 
+@pytest.mark.rule("F-46")
 @pytest.mark.parametrize("rids", [[], ["unknown"], [""], [1, None, {}, ["r"]], ["x" * 500], ["a#b", "../c"], ["u"] * 3])
 def test_a_kick_of_nothing_does_nothing(stage, rids):
     """Whatever it names."""
@@ -100,6 +103,7 @@ def test_a_kick_of_many_is_taken_in_parts(stage):
     assert told["confirmed"] == 1
 
 
+@pytest.mark.rule("F-50", "F-55", "I-16", "F-8")
 def test_more_than_a_batch_at_once(new_stage):
     """Claims and settles go to the table 25 at a time; what does not open is quarantined, not lost."""
     stage = new_stage(revocation__reach="token")
@@ -117,6 +121,7 @@ def test_more_than_a_batch_at_once(new_stage):
     assert all(items[f"Q#{copy}", "Q"]["material"] for copy in copies)
 
 
+@pytest.mark.rule("F-52", "D-25", "F-55")
 @pytest.mark.parametrize("misbehaviour", [answers(503), lost_request], ids=["busy", "silent"])
 def test_a_provider_that_does_not_answer_defers(stage, misbehaviour):
     """Counted, and due again a minute later; nothing is lost."""
@@ -133,6 +138,7 @@ def test_a_provider_that_does_not_answer_defers(stage, misbehaviour):
     assert late == NOTHING | {"claimed": 1, "confirmed": 1}
 
 
+@pytest.mark.rule("F-48", "I-8", "F-55", "F-36")
 def test_what_was_never_revoked_expires_and_is_shown(stage):
     """After its deadline: a notice for the owner, and a gauge for the operator on every run."""
     stopped(stage, "one")
@@ -151,6 +157,7 @@ def test_what_was_never_revoked_expires_and_is_shown(stage):
     assert notice["level"] == "permission_removal_required"
 
 
+@pytest.mark.rule("F-46", "F-54")
 def test_without_time_nothing_is_claimed(stage):
     """A claim needs its lease and the queue before its send (TRANSACTIONS 3.9)."""
     rids = stopped(stage, "one")
@@ -161,6 +168,7 @@ def test_without_time_nothing_is_claimed(stage):
     assert stage.items()[f"Q#{rids[0]}", "Q"].get("lease") is None
 
 
+@pytest.mark.rule("S-13")
 def test_a_fault_of_a_run_is_an_error_without_words(stage, monkeypatch):
     """Lambda counts it, an alarm follows; what a library said is neither raised nor logged. Metrics are written."""
 

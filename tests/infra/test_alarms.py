@@ -59,6 +59,7 @@ def test_every_page_has_an_alarm() -> None:
     assert {page.name for page in PAGES.glob("*.md")} - {"README.md"} == {page_of(name) for name in MISSING_DATA}
 
 
+@pytest.mark.rule("I-8")
 def test_expired_revocations_alarm_at_once() -> None:
     """One expired revocation is one too many: one data point above zero (P-4: within two minutes)."""
     alarm = alarms()["RevocationsExpired"]
@@ -68,6 +69,7 @@ def test_expired_revocations_alarm_at_once() -> None:
     assert (alarm["Statistic"], alarm["Period"], alarm["EvaluationPeriods"]) == ("Maximum", 60, 1)
 
 
+@pytest.mark.rule("D-33")
 def test_a_missing_heartbeat_alarms() -> None:
     """Three minutes without a sweep that came to its end, whether it sent nothing or less than one."""
     alarm = alarms()["SweepHeartbeat"]

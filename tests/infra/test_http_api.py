@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+import pytest
+
 from tests.infra.deployed import of_type, routes, short
 
 OWNER = "/v1/tenants/{t}/owners/{o}"
@@ -52,17 +54,20 @@ def stage() -> dict[str, Any]:
     return only
 
 
+@pytest.mark.rule("S-19")
 def test_public_routes_are_exactly_the_listed_ones() -> None:
     """Without credentials one reaches the connect link and the callback, and nothing else."""
     assert {route: function for route, function, authorizer in routes() if authorizer == "NONE"} == PUBLIC
 
 
+@pytest.mark.rule("S-19")
 def test_every_other_route_asks_for_iam() -> None:
     """Whatever is not public is signed (SigV4), and goes to the function that answers it."""
     assert {route: function for route, function, authorizer in routes() if authorizer == "AWS_IAM"} == SIGNED
     assert {authorizer for _, _, authorizer in routes()} == {"NONE", "AWS_IAM"}
 
 
+@pytest.mark.rule("S-19")
 def test_iam_is_sigv4_and_there_is_no_catch_all() -> None:
     """AWS_IAM is the gateway's own SigV4 check, and no route catches what no route names."""
     (api,) = of_type("AWS::ApiGatewayV2::Api").values()
@@ -99,6 +104,7 @@ def test_public_routes_are_slower_than_the_api() -> None:
         assert 0 < each["ThrottlingBurstLimit"] <= default["ThrottlingBurstLimit"] / 10
 
 
+@pytest.mark.rule("S-13")
 def test_the_access_log_names_the_route_and_never_the_path() -> None:
     """One JSON line a call with the route key; no path, query, header, cookie or caller's name."""
     text = stage()["AccessLogSettings"]["Format"]

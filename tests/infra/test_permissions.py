@@ -52,6 +52,7 @@ def leading_keys(statement: dict[str, Any]) -> list[str]:
     return listed(statement.get("Condition", {}).get("ForAllValues:StringLike", {}).get("dynamodb:LeadingKeys", []))
 
 
+@pytest.mark.rule("S-18")
 def test_every_permission_is_on_the_list() -> None:
     """The permissions are those of permissions.txt; a change there is read by a person."""
     recorded = PERMISSIONS.read_text(encoding="utf-8").splitlines()
@@ -61,6 +62,7 @@ def test_every_permission_is_on_the_list() -> None:
     assert not diff, "\n".join(["", *diff, "", "meant like this? python -m tests.infra.deployed, and read the diff"])
 
 
+@pytest.mark.rule("S-18")
 def test_each_function_has_a_role_of_its_own() -> None:
     """No two functions share a role, and no role has a policy that somebody else writes."""
     roles = [role_of(function) for function in functions()]
@@ -73,6 +75,7 @@ def test_each_function_has_a_role_of_its_own() -> None:
         assert len(policy["Roles"]) == 1
 
 
+@pytest.mark.rule("S-18")
 def test_actions_are_single_and_resources_named() -> None:
     """No action and no resource has a wildcard, apart from the client secrets of the stack."""
     for policy in of_type("AWS::IAM::Policy").values():
@@ -85,6 +88,7 @@ def test_actions_are_single_and_resources_named() -> None:
                 assert "*" not in resource or NAMED_BY_OTHERS.match(resource), resource
 
 
+@pytest.mark.rule("S-17")
 @pytest.mark.parametrize("function", sorted(PURPOSES))
 def test_a_function_unwraps_its_own_purposes_only(function: str) -> None:
     """The purposes of a function are those of the design, each pinned by the encryption context."""
@@ -140,6 +144,7 @@ def assert_administers_only(statement: dict[str, Any]) -> None:
     assert not [action for action in statement["Action"] if "*" in action]
 
 
+@pytest.mark.rule("S-18")
 def test_items_are_reached_by_their_partition() -> None:
     """Every statement on items names the kinds of partition it is for, and these exist."""
     known = {partition for partition, _ in PREFIXES.values()}

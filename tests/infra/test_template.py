@@ -99,6 +99,7 @@ def test_an_asynchronous_call_is_never_repeated(name: str) -> None:
     assert f"{role_of(name)} | sqs:SendMessage | ${{FailureQueue.Arn}} | always" in permissions()
 
 
+@pytest.mark.rule("S-28")
 @every_function
 def test_an_environment_holds_names_and_no_secret(name: str) -> None:
     """The variables are the known ones, each a name or an ARN; client secrets are read from their own stores."""
@@ -107,6 +108,7 @@ def test_an_environment_holds_names_and_no_secret(name: str) -> None:
     assert {key: short(value) for key, value in variables(name).items()} == expected
 
 
+@pytest.mark.rule("S-28")
 def test_no_secret_is_in_the_template() -> None:
     """No parameter is hidden and nothing is resolved into the template: what is not in it cannot be read from it."""
     text = (ROOT / "template.yaml").read_text(encoding="utf-8")

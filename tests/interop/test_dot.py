@@ -115,6 +115,7 @@ def test_a_code_becomes_a_grant(dot: Dot) -> None:
     assert dot.living() == [digest_of(grant.refresh_token.reveal())]
 
 
+@pytest.mark.rule("S-4")
 def test_the_callback_carries_the_issuer_that_the_catalogue_names(dot: Dot) -> None:
     """`iss` of RFC 9207 is the provider's; another one is not taken."""
     back = dot.back()
@@ -145,6 +146,7 @@ def test_a_replayed_code_is_rejected_for_good(dot: Dot) -> None:
     assert len(dot.living()) == 1
 
 
+@pytest.mark.rule("S-2")
 def test_a_verifier_of_somebody_else_is_rejected(dot: Dot) -> None:
     """PKCE holds: a stolen code is worth nothing."""
     code, dot.verifier = Secret(dot.back().query["code"]), Secret(secrets.token_urlsafe(32))

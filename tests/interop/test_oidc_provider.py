@@ -258,6 +258,7 @@ def test_a_grant_lives_and_dies_as_its_owner_wants(life: OidcLife) -> None:
     assert (verdict.accepted, verdict.error) == (False, "invalid_grant")
 
 
+@pytest.mark.rule("S-4")
 @pytest.mark.parametrize(
     "issuers",
     [["https://evil.example"], [], ["{base}", "{base}"], ["{base}/"]],
@@ -322,6 +323,7 @@ def test_reuse_of_a_spent_token_kills_the_family_and_the_app_is_told(life: OidcL
     assert len(life.living()) == 1
 
 
+@pytest.mark.rule("RB-43", "D-1")
 def test_a_lost_answer_is_asked_for_once_more_and_what_the_server_ends_is_called_ended(life: OidcLife) -> None:
     """The server rotated, and the worker died: the replay presents a spent token, which ends the family (row 21)."""
     life.connect()
@@ -337,6 +339,7 @@ def test_a_lost_answer_is_asked_for_once_more_and_what_the_server_ends_is_called
     assert alive(life) == []
 
 
+@pytest.mark.rule("RB-21", "RB-28c", "U-15")
 def test_one_consent_shared_by_two_owners_is_revoked_with_the_last_of_them(a_life: ALife) -> None:
     """In one browser the server gives both the same grant: the first stop leaves it alone, the last one ends it."""
     one = a_life()
@@ -363,6 +366,7 @@ def test_one_consent_shared_by_two_owners_is_revoked_with_the_last_of_them(a_lif
 # --- a disconnect while a refresh is in flight ------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-3", "RB-31")
 def test_a_stop_is_not_confirmed_before_the_successor_is_dealt_with(life: OidcLife) -> None:
     """The server has rotated and its answer is on the way: pending until it came, was queued and revoked."""
     life.connect()
@@ -382,6 +386,7 @@ def test_a_stop_is_not_confirmed_before_the_successor_is_dealt_with(life: OidcLi
     assert alive(life) == []
 
 
+@pytest.mark.rule("D-2", "D-3")
 def test_an_answer_after_its_lease_is_still_revoked_and_the_notice_stays(life: OidcLife) -> None:
     """Too late to be believed in: the owner has been told to remove it, and it is revoked all the same (D-2)."""
     life.connect()
@@ -522,6 +527,7 @@ def killed(stack: LocalStack, a_life: ALife) -> Killed:
     return lives
 
 
+@pytest.mark.rule("D-3", "I-1")
 @pytest.mark.parametrize("point", REFRESH, ids=str)
 def test_a_refresh_killed_while_its_connection_is_stopped(killed: Killed, point: Point) -> None:
     """Ends revoked, and the server agrees, or named in the status until the owner has acknowledged it."""
@@ -531,6 +537,7 @@ def test_a_refresh_killed_while_its_connection_is_stopped(killed: Killed, point:
     judge(life)
 
 
+@pytest.mark.rule("RB-34", "I-1")
 @pytest.mark.parametrize("point", CALLBACK, ids=str)
 def test_a_callback_killed_at_each_of_its_calls(killed: Killed, point: Point) -> None:
     """A grant that the server gave is revoked once its hold is over, or the owner is told to remove it."""
@@ -541,6 +548,7 @@ def test_a_callback_killed_at_each_of_its_calls(killed: Killed, point: Point) ->
     judge(life)
 
 
+@pytest.mark.rule("D-16", "D-25")
 @pytest.mark.parametrize("point", SWEEP, ids=str)
 def test_a_sweep_killed_at_each_of_its_calls(killed: Killed, point: Point) -> None:
     """Its lease ends and the next one takes it up: revoked at last."""

@@ -309,7 +309,7 @@ def test_rb_40_many_workers_refresh_once(workers):
     assert world.run(handler_token()).token_version == 2
 
 
-@pytest.mark.rule("RB-41", "F-41", "F-45")
+@pytest.mark.rule("RB-41", "F-45")
 def test_rb_41_an_answer_after_the_lease_was_taken_over_replaces_nothing():
     """A frozen worker's answer comes when another holds the lease: its token is accounted for, the newer one stays."""
     world = World(Kind(Refreshing.GRACE))

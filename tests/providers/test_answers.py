@@ -104,6 +104,7 @@ OUTCOMES = [
 ]
 
 
+@pytest.mark.rule("RB-07", "RB-08", "RB-16", "RB-19")
 @pytest.mark.parametrize("operation", ["exchange", "refresh"])
 @pytest.mark.parametrize(("answer", "of_exchange", "of_refresh"), OUTCOMES)
 def test_one_outcome_for_every_answer(spec, answer, of_exchange, of_refresh, operation):
@@ -115,6 +116,7 @@ def test_one_outcome_for_every_answer(spec, answer, of_exchange, of_refresh, ope
     assert judged.outcome is Outcome.GRANTED or judged.reason
 
 
+@pytest.mark.rule("RB-20")
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
@@ -137,6 +139,7 @@ def test_RB_20_a_fault_of_the_settings_is_told_apart(spec, answer, fault):
     assert not fault or judged.outcome is not Outcome.REJECTED
 
 
+@pytest.mark.rule("RB-17")
 def test_codes_of_one_provider_are_known_from_its_entry(spec_with):
     """RB-17: what Atlassian says of a dead token means the client elsewhere."""
     errors = {"dead": ["unauthorized_client"], "try_later": ["E-1"], "config": ["bad.app"]}
@@ -147,6 +150,7 @@ def test_codes_of_one_provider_are_known_from_its_entry(spec_with):
     assert judge_token(spec, answered({"error": "bad.app"}, 400), "refresh").config_fault
 
 
+@pytest.mark.rule("RB-20")
 @pytest.mark.parametrize("status", [400, 408, 429, 503])
 def test_retry_after_is_carried_where_trying_later_makes_sense(spec, status):
     """RB-20: Retry-After is honoured."""
@@ -156,6 +160,7 @@ def test_retry_after_is_carried_where_trying_later_makes_sense(spec, status):
     assert judge_revoke(spec, answer).retry_after_ms == 7000
 
 
+@pytest.mark.rule("RB-14")
 @pytest.mark.parametrize(
     ("code", "shown"),
     [
@@ -176,6 +181,7 @@ def test_RB_14_an_error_code_is_a_word_or_not_shown(spec, code, shown):
     assert "canary" not in repr(judged)
 
 
+@pytest.mark.rule("RB-14")
 def test_RB_14_messages_with_tokens_reach_nobody(spec):
     """Fitbit repeats the token in its message: it is in no field that prints."""
     body = {"errors": [{"errorType": "invalid_grant", "message": "Refresh token invalid: canary-4711."}]}
@@ -214,6 +220,7 @@ def test_a_whole_grant_is_read(spec):
     assert "'a'" not in repr(grant)
 
 
+@pytest.mark.rule("RB-01", "RB-02", "RB-04")
 @pytest.mark.parametrize(
     ("value", "read"),
     [
@@ -247,6 +254,7 @@ def test_RB_01_RB_02_lifetimes_are_read_as_providers_write_them(spec, value, rea
     assert grant.expires_in_s == (3600 if read is None else read)
 
 
+@pytest.mark.rule("RB-03")
 def test_RB_03_a_missing_lifetime_is_the_default_and_the_refresh_tokens_is_kept(spec):
     """Zendesk: no expires_in, but the refresh token's."""
     grant = granted(spec, {"access_token": "a", "refresh_token_expires_in": "2592000"})
@@ -260,6 +268,7 @@ def test_without_a_default_a_missing_lifetime_stays_open(spec_with, lifetime):
     assert granted(spec_with({"token.default_lifetime_s": lifetime}), {"access_token": "a"}).expires_in_s is None
 
 
+@pytest.mark.rule("RB-04")
 def test_RB_04_the_unit_of_a_lifetime_is_the_providers(spec_with):
     """Fiserv counts milliseconds."""
     spec = spec_with({"token.expires_unit": "ms"})
@@ -267,6 +276,7 @@ def test_RB_04_the_unit_of_a_lifetime_is_the_providers(spec_with):
     assert granted(spec, {"access_token": "a", "expires_in": 1_800_000}).expires_in_s == 1800
 
 
+@pytest.mark.rule("RB-06")
 @pytest.mark.parametrize("missing", [{}, {"refresh_token": ""}, {"refresh_token": None}, {"refresh_token": False}])
 def test_RB_06_no_new_refresh_token_means_keep_the_old(spec, missing):
     """Missing, empty and null are one."""
@@ -276,6 +286,7 @@ def test_RB_06_no_new_refresh_token_means_keep_the_old(spec, missing):
     )
 
 
+@pytest.mark.rule("RB-09")
 def test_RB_09_a_form_is_read_like_json(spec):
     """GitHub's default answer, also where it does not say what it is."""
     body = "access_token=gho_x&scope=user%2Cgist&token_type=bearer&expires_in=60"
@@ -340,6 +351,7 @@ def test_a_path_leads_through_objects_and_lists(path, value):
 # --- what is not lost ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("RB-02")
 @pytest.mark.parametrize(
     ("body", "salvaged"),
     [
@@ -440,6 +452,7 @@ REVOKED = [
 ]
 
 
+@pytest.mark.rule("RB-25", "RB-27", "D-34", "U-8")
 @pytest.mark.parametrize(("answer", "outcome"), REVOKED)
 def test_only_the_catalogues_predicates_say_that_a_token_is_dead(spec, answer, outcome):
     """Confirmed and already gone by the entry alone; the rest waits, and what may have been done is unknown."""
@@ -449,6 +462,7 @@ def test_only_the_catalogues_predicates_say_that_a_token_is_dead(spec, answer, o
     assert judged.reason or judged.outcome is RevokeOutcome.CONFIRMED
 
 
+@pytest.mark.rule("D-34", "U-8")
 @pytest.mark.parametrize(
     ("success", "answer", "is_confirmed"),
     [
@@ -473,6 +487,7 @@ def test_success_is_status_and_body(spec_with, success, answer, is_confirmed):
     assert (judged.outcome is RevokeOutcome.CONFIRMED) is is_confirmed
 
 
+@pytest.mark.rule("RB-25")
 def test_unknown_already_gone_counts_nothing_as_gone(spec_with):
     """A provider of which it is not known what a dead token is answered is tried again, then alarms."""
     spec = spec_with({"revocation.already_gone": "unknown"})

@@ -74,6 +74,7 @@ def test_what_the_flows_read_of_it(spec):
     assert client.facts == spec.facts
 
 
+@pytest.mark.rule("RB-20")
 @pytest.mark.parametrize("settings", [CLIENT, ProviderClient("acme-web", "acme", "client-1", None, ())])
 def test_RB_20_a_missing_secret_is_noticed_before_anything_is_sent(spec, settings):
     """It is a fault of the client's settings: no request leaves, no grant is judged."""

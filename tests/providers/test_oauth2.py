@@ -54,6 +54,7 @@ def test_where_the_browser_is_sent(spec):
     }
 
 
+@pytest.mark.rule("S-3")
 @pytest.mark.parametrize(
     ("pkce", "is_sent"), [("required", True), ("optional", True), ("unknown", True), ("none", False)]
 )
@@ -89,6 +90,7 @@ def test_values_are_encoded(spec):
     assert sent["redirect_uri"] == [REDIRECT + "?a=b&state=x"]
 
 
+@pytest.mark.rule("S-4")
 @pytest.mark.parametrize(
     ("issuer", "announced", "values", "goes_on"),
     [
@@ -118,6 +120,7 @@ def test_S_4_the_issuer_is_compared_as_it_stands(spec_with, issuer, announced, v
 # --- token requests -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-2")
 def test_a_code_is_exchanged(spec):
     """RFC 6749 section 4.1.3, the client by Basic."""
     request = oauth2.build_exchange(spec, CLIENT, SECRET, Secret("code/1+"), VERIFIER, REDIRECT)
@@ -184,6 +187,7 @@ def test_a_provider_may_want_json(spec_with):
     }
 
 
+@pytest.mark.rule("RB-20")
 @pytest.mark.parametrize("how", ["basic", "post"])
 def test_without_its_secret_nothing_is_built(spec_with, how):
     """A missing secret is noticed before a code is spent (RB-20)."""
@@ -251,6 +255,7 @@ def test_a_provider_without_revocation_gets_no_request(spec_with):
         oauth2.build_revoke(spec, CLIENT, SECRET, REFRESH)
 
 
+@pytest.mark.rule("S-13", "I-17")
 def test_no_request_has_a_secret_in_its_url_or_shows_one(spec_with):
     """S-13: tokens only in bodies and the Authorization header; and a request prints neither."""
     spec = spec_with({"token.client_auth": "post", "revocation.client_auth": "post"})

@@ -181,6 +181,7 @@ def test_a_connection_lost_after_the_send_leaves_the_outcome_unknown(call, scrip
     assert len(server.requests) == 1
 
 
+@pytest.mark.rule("S-6")
 def test_S_6_a_lost_request_is_not_sent_again(call):
     """At most one request, whatever happens to it."""
     with ScriptedServer(closes) as server:
@@ -259,6 +260,7 @@ def test_a_name_that_does_not_resolve_in_time_ends_with_the_budget(monkeypatch):
 # --- where it goes (S-8) ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-8")
 def test_a_name_that_points_inside_is_not_called():
     """DNS rebinding: every address is judged, and with no good one nothing is sent."""
     asked = []
@@ -275,6 +277,7 @@ def test_a_name_that_points_inside_is_not_called():
     assert (asked, server.connections) == ([("acme.example.com", server.port)], 0)
 
 
+@pytest.mark.rule("S-8")
 def test_a_name_that_points_inside_is_not_called_in_a_loop(monkeypatch):
     """The same on aiohttp."""
     inside = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]
@@ -391,6 +394,7 @@ def test_a_name_that_is_none_raises_one_error(host, monkeypatch):
 # --- what a call leaves behind ------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-6", "S-8")
 def test_no_redirect_is_followed(call):
     """A provider cannot send a grant's request elsewhere (S-6, S-8)."""
     with ScriptedServer(says(response(b""))) as other:
@@ -450,6 +454,7 @@ def test_the_environment_does_not_decide(call, monkeypatch):
         assert timed(call, a_request(server), 5000).body == GRANT
 
 
+@pytest.mark.rule("S-13", "I-17")
 def test_S_13_nothing_is_logged(call, caplog):
     """Not at the lowest level, neither for an answer nor for a fault."""
     with caplog.at_level(logging.DEBUG), ScriptedServer(says(response(GRANT))) as server:

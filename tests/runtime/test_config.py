@@ -119,6 +119,7 @@ def test_a_slash_at_the_end_of_the_path_is_forgiven(ssm, secrets_manager, ages, 
 # --- five minutes ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("S-28")
 @pytest.mark.parametrize("off", AROUND)
 def test_S_28_the_configuration_is_kept_five_minutes(store, put, counted, ages, off):
     """At the end of them it is read again."""

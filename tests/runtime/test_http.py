@@ -585,6 +585,7 @@ def test_a_page_is_an_error_of_a_function_with_pages(spoken):
     assert CANARY not in spoken.raw
 
 
+@pytest.mark.rule("S-13")
 def test_a_body_is_never_logged(served):
     """Nor a header, a query or a cookie: only what is on the list."""
     handler, _, spoken = served

@@ -76,6 +76,7 @@ def test_settings_are_what_the_environment_holds(kind):
     assert settings.catalogue_dirs == ()
 
 
+@pytest.mark.rule("F-13")
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 def test_every_fault_is_reported_at_once(kind):
     """Nobody deploys five times to learn of five variables."""
@@ -99,6 +100,7 @@ def test_a_blank_value_is_none(kind, blank):
     }
 
 
+@pytest.mark.rule("F-13")
 def test_faults_of_different_kinds_come_together():
     """A path that is none, and a variable that is missing; no value is repeated."""
     environ = environment(AppApiSettings) | {"QUITCLAIM_CONFIG_PATH": "canary"}

@@ -42,6 +42,7 @@ def test_a_listed_field_is_written(spoken, field):
     assert line[field] == "x"
 
 
+@pytest.mark.rule("S-13", "I-17")
 @pytest.mark.parametrize(
     "field",
     ["token", "access_token", "body", "event", "headers", "query", "url", "state_value", "error", "message_", "e"],
@@ -59,6 +60,7 @@ def test_another_field_is_a_mistake_of_ours(spoken, speak, field):
     assert spoken.lines() == []
 
 
+@pytest.mark.rule("S-13")
 def test_the_list_has_no_field_for_a_secret():
     """Held as a whole: adding one needs a look at this test."""
     assert {
@@ -91,6 +93,7 @@ def fails(depth: int = 6) -> None:
     raise ValueError(f"could not read {CANARY}", {"token": CANARY}) from cause
 
 
+@pytest.mark.rule("S-13", "S-32", "I-17")
 def test_an_exception_is_its_class_and_its_place(spoken):
     """Never its words, its arguments, its cause or its notes."""
     with pytest.raises(ValueError, match=CANARY) as caught:
@@ -116,6 +119,7 @@ def test_an_exception_that_was_never_raised_has_no_place(spoken):
     assert CANARY not in spoken.raw
 
 
+@pytest.mark.rule("S-13")
 @pytest.mark.parametrize("library", ["botocore", "boto3", "urllib3", "httpx", "httpcore", "aiohttp"])
 def test_libraries_keep_their_words_to_themselves(spoken, caplog, library):
     """At whatever level the function logs."""

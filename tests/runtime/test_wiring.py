@@ -74,6 +74,7 @@ def test_a_function_is_built_without_asking_anybody(environment, function, monke
     assert world.parts.purposes == PURPOSES[function]
 
 
+@pytest.mark.rule("S-17")
 @pytest.mark.parametrize("function", BUILDERS)
 def test_a_purpose_that_was_not_given_is_a_mistake_of_ours(environment, function):
     """It is refused before KMS is asked."""
@@ -84,6 +85,7 @@ def test_a_purpose_that_was_not_given_is_a_mistake_of_ours(environment, function
             vault.ready(purpose)
 
 
+@pytest.mark.rule("F-13")
 @pytest.mark.parametrize("function", BUILDERS)
 def test_an_environment_without_settings_is_refused_whole(monkeypatch, function):
     """At the cold start, with every name that is missing."""

@@ -38,6 +38,7 @@ def test_of_two_that_make_the_first_key_one_wins():
     assert len(store.items) == 1
 
 
+@pytest.mark.rule("S-17")
 def test_a_purpose_that_was_not_granted_is_a_mistake_of_ours():
     """Nothing is read or made for it."""
     store = MemoryRing()
@@ -76,6 +77,7 @@ def test_a_key_is_opened_once_per_instance():
     assert (store.reads, kms.calls) == (1, ["decrypt"])
 
 
+@pytest.mark.rule("F-9")
 @pytest.mark.parametrize(("now", "kid"), [(99, "1"), (100, "1"), (199, "1"), (200, "2"), (201, "2"), (300, "3")])
 def test_the_newest_active_key_is_current(now, kid):
     """A key serves from its own instant; before all of them, the first."""
@@ -86,6 +88,7 @@ def test_the_newest_active_key_is_current(now, kid):
     assert a_ring(store).current("use", now)[0] == kid
 
 
+@pytest.mark.rule("F-9")
 def test_a_retired_key_no_longer_seals_and_still_opens():
     """The next older one seals; if all are retired, sealing goes on rather than stop."""
     store = MemoryRing()

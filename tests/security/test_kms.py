@@ -24,6 +24,7 @@ def kms(monkeypatch) -> Iterator[object]:
         yield boto3.client("kms", region_name="eu-west-1", config=NO_RETRIES)
 
 
+@pytest.mark.rule("S-17")
 def test_a_wrapped_key_opens_for_its_purpose_only(kms):
     """The purpose is the encryption context: KMS refuses another one, and that is key trouble (S-17)."""
     wrapper = KmsKeyWrapper(kms, kms.create_key()["KeyMetadata"]["Arn"])

@@ -74,6 +74,7 @@ def first_key() -> bytes:
     return hashlib.sha256(b"1").digest()
 
 
+@pytest.mark.rule("S-16")
 @pytest.mark.parametrize(("plaintext", "binding", "expected"), VECTORS)
 def test_known_answers(plaintext, binding, expected):
     """Given key and salt, the sealed bytes are these, and they open."""
@@ -86,6 +87,7 @@ def test_known_answers(plaintext, binding, expected):
     assert independently_opened(bytes.fromhex(expected), first_key(), binding) == plaintext
 
 
+@pytest.mark.rule("S-16")
 @pytest.mark.parametrize("plaintext", [b"", b"x", b"\x00" * 16, b"token" * 4000])
 def test_an_independent_opener_agrees(plaintext):
     """Code that was written from the description alone opens what we seal."""
@@ -105,6 +107,7 @@ OTHER = {
 }
 
 
+@pytest.mark.rule("S-15", "F-8", "I-4")
 @pytest.mark.parametrize("name", [each.name for each in fields(Binding)])
 def test_S_15_bytes_moved_elsewhere_do_not_open(name):
     """Every field of the binding counts: another tenant, owner, id, generation, version, pair or purpose."""
@@ -117,6 +120,7 @@ def test_S_15_bytes_moved_elsewhere_do_not_open(name):
         sealer.open(sealed, replace(BINDING, **{name: OTHER[name]}))
 
 
+@pytest.mark.rule("S-15")
 def test_S_15_parts_do_not_run_into_each_other():
     """Two bindings whose parts spell alike when joined are different bindings."""
     sealer = Sealer(a_ring())
@@ -161,6 +165,7 @@ def test_bytes_cut_short_do_not_open(size):
         sealer.open(sealed[:size], BINDING)
 
 
+@pytest.mark.rule("S-16")
 def test_S_16_no_two_seals_are_alike():
     """The same plaintext for the same place: another salt, commitment and ciphertext each time."""
     sealer = Sealer(a_ring())
@@ -172,6 +177,7 @@ def test_S_16_no_two_seals_are_alike():
     assert len({each[35:67] for each in sealed}) == 2000
 
 
+@pytest.mark.rule("S-16")
 def test_S_16_sealed_bytes_open_under_one_key_only():
     """
     GCM alone would let somebody with two keys make bytes that open under both; the commitment says which one it was.
@@ -186,6 +192,7 @@ def test_S_16_sealed_bytes_open_under_one_key_only():
         Sealer(a_ring(other_ring, kms)).open(sealed, BINDING)
 
 
+@pytest.mark.rule("S-16")
 def test_S_16_a_forged_commitment_does_not_help():
     """Even with the other key's commitment in place, the tag refuses."""
     store = MemoryRing()
@@ -198,6 +205,7 @@ def test_S_16_a_forged_commitment_does_not_help():
         Sealer(a_ring(store)).open(head + salt + commitment + sealed[67:], BINDING)
 
 
+@pytest.mark.rule("D-5")
 def test_D_5_a_missing_key_is_not_a_broken_seal():
     """A kid that the ring does not have, and KMS that is out, are key trouble: the ciphertext is kept."""
     sealed = Sealer(a_ring()).seal(b"token", BINDING, NOW)
@@ -215,6 +223,7 @@ def test_D_5_a_missing_key_is_not_a_broken_seal():
     assert Sealer(a_ring(store, kms)).open(sealed, BINDING) == b"token"
 
 
+@pytest.mark.rule("F-9", "RB-12")
 def test_RB_12_what_an_older_key_sealed_still_opens():
     """The key id belongs to each sealed value: a newer current key and a retired old one change nothing."""
     store, kms = MemoryRing(), FakeKms()
@@ -228,6 +237,7 @@ def test_RB_12_what_an_older_key_sealed_still_opens():
     assert sealer.open(sealed, BINDING) == b"token"
 
 
+@pytest.mark.rule("I-17")
 def test_errors_hold_no_secret():
     """Neither plaintext nor key stands in a message."""
     sealer = Sealer(a_ring())

@@ -18,6 +18,7 @@ class Holder:
     token: Secret
 
 
+@pytest.mark.rule("S-13")
 @pytest.mark.parametrize(
     "shown",
     [
@@ -46,6 +47,7 @@ def test_a_secret_is_opened_on_purpose():
     assert Secret(CANARY).reveal() == CANARY
 
 
+@pytest.mark.rule("S-13")
 def test_a_log_line_shows_stars(caplog):
     """A logger that is handed a secret does not show it."""
     with caplog.at_level(logging.INFO):

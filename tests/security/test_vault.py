@@ -60,6 +60,7 @@ def test_every_other_kind_comes_back(vault):
     assert vault.open_authorization("digest", REF, 3, oidc) == (Secret("verifier"), Secret("nonce"))
 
 
+@pytest.mark.rule("S-15", "F-8")
 def test_S_15_no_kind_opens_as_another_or_elsewhere(vault):
     """Every pair of places: what was sealed for one opens for none of the others."""
     other = ConnectionRef("acme", "ann", "slack")

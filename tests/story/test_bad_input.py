@@ -125,6 +125,7 @@ def test_a_connection_that_is_not_there(
     assert everything(life.stack) == before
 
 
+@pytest.mark.rule("S-20", "U-14")
 def test_a_foreign_owner_is_answered_like_an_unknown_one(a_life: Callable[..., Life]) -> None:
     """Nothing tells another owner's connection from one that does not exist."""
     theirs, mine, nobody = a_life(), a_life(), a_life(connection_id="nothing")

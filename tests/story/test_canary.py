@@ -57,6 +57,7 @@ def verifiers(logs: dict[str, Path], challenges: set[str]) -> list[str]:
     return found
 
 
+@pytest.mark.rule("S-13", "I-17")
 def test_no_secret_of_the_run_is_in_a_log(
     life: Life, stack: LocalStack, provider: ProviderControl, witness: Witness
 ) -> None:

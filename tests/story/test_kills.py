@@ -30,6 +30,7 @@ def killed_while_the_answer_waits(life: Life, path: str, function: str, call: th
     yield
 
 
+@pytest.mark.rule("U-4", "F-68", "F-34", "D-24")
 def test_before_the_hold_the_attempt_is_named_and_blocks_until_acknowledged(life: Life) -> None:
     """The code was exchanged and the answer lost: lapses to unconfirmed, and the owner's status says so."""
     page = life.visit(life.start())
@@ -55,6 +56,7 @@ def test_before_the_hold_the_attempt_is_named_and_blocks_until_acknowledged(life
     assert life.connect()["state"] == "ready"
 
 
+@pytest.mark.rule("F-64", "U-3")
 def test_after_the_hold_the_sweep_revokes_what_nobody_installed(life: Life) -> None:
     """Held before the identity was asked: the end of the hold makes it due, and the provider refuses it afterwards."""
     page = life.visit(life.start())
@@ -76,6 +78,7 @@ def test_after_the_hold_the_sweep_revokes_what_nobody_installed(life: Life) -> N
     assert (verdict.accepted, verdict.error) == (False, "invalid_grant")
 
 
+@pytest.mark.rule("D-3", "D-1")
 def test_during_a_refresh_the_lost_successor_is_never_reported_as_confirmed(life: Life) -> None:
     """The provider rotated and the new token was lost: after a stop only a removal notice is true."""
     life.connect()
@@ -103,6 +106,7 @@ def test_during_a_refresh_the_lost_successor_is_never_reported_as_confirmed(life
     assert life.view()["closed_as"] == "attested"
 
 
+@pytest.mark.rule("D-25", "D-16")
 def test_a_kill_during_a_revoke_is_repeated_until_the_provider_has_answered(life: Life) -> None:
     """The sweep died with its request on the way: the lease ends, the next one asks again, confirmed."""
     life.connect()

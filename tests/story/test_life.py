@@ -52,6 +52,7 @@ def test_a_fresh_token_is_handed_out_again_without_asking_the_provider(life: Lif
     assert len(life.issued()) == 1
 
 
+@pytest.mark.rule("RB-49")
 def test_a_repeated_callback_of_the_bound_browser_answers_the_same_code(life: Life) -> None:
     """A reload inside the window shows the code again; the provider is not asked twice (DESIGN 16)."""
     back = consent(life.browser, life.visit(life.start()), follow=False)
@@ -102,6 +103,7 @@ def test_the_fifth_wrong_code_gives_the_grant_back(life: Life) -> None:
     assert life.living() == []
 
 
+@pytest.mark.rule("F-65")
 def test_a_disconnect_before_the_confirmation_revokes_what_is_held(life: Life) -> None:
     """Nobody keeps a grant for ten minutes after the owner has said stop."""
     life.allow(life.visit(life.start()))
@@ -113,6 +115,7 @@ def test_a_disconnect_before_the_confirmation_revokes_what_is_held(life: Life) -
     assert life.living() == []
 
 
+@pytest.mark.rule("F-64")
 def test_a_hold_that_nobody_confirms_is_revoked_when_its_time_is_over(life: Life) -> None:
     """Ten minutes, then the sweep takes it, and the connection has failed."""
     page = life.allow(life.visit(life.start()))
@@ -142,6 +145,7 @@ def test_a_revoked_connection_can_be_connected_again(life: Life) -> None:
     assert [line.live for line in life.issued()] == [False, True]
 
 
+@pytest.mark.rule("F-26")
 def test_a_grant_that_its_owner_withdrew_at_the_provider_needs_a_reconnect(life: Life) -> None:
     """The provider's refusal of the refresh ends the grant; the app learns it by its own code."""
     life.connect()
@@ -154,6 +158,7 @@ def test_a_grant_that_its_owner_withdrew_at_the_provider_needs_a_reconnect(life:
     assert life.state == "needs_reconnect"
 
 
+@pytest.mark.rule("U-15", "RB-21")
 def test_two_owners_of_one_account_do_not_touch_each_other(a_life: Callable[..., Life]) -> None:
     """The same person at the provider behind two owners: stopping one leaves the other's grant alive."""
     one, other = a_life(), a_life()
@@ -170,6 +175,7 @@ def test_two_owners_of_one_account_do_not_touch_each_other(a_life: Callable[...,
     assert expect(other.token(), 200)["token_version"] == token["token_version"] + 1
 
 
+@pytest.mark.rule("U-21")
 def test_a_second_start_replaces_the_first_link(life: Life) -> None:
     """The older link answers that it was superseded; the newer one works."""
     old = life.start()

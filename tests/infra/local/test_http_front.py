@@ -28,6 +28,7 @@ def anybody(stack: LocalStack) -> Iterator[httpx.Client]:
         yield client
 
 
+@pytest.mark.rule("S-20")
 @pytest.mark.parametrize(
     ("caller", "path", "status"),
     [
@@ -52,6 +53,7 @@ def test_a_tenants_key_cannot_reach_another_tenant(stack: LocalStack, caller: st
     assert status == 200 or answer.text == FORBIDDEN
 
 
+@pytest.mark.rule("S-19")
 def test_without_credentials_403(anybody: httpx.Client) -> None:
     """No signature, another scheme, or a signature of a key that nobody has: the same answer."""
     for headers in ({}, {"authorization": "Bearer x"}, {"authorization": "AWS4-HMAC-SHA256 Credential=x"}):
@@ -60,6 +62,7 @@ def test_without_credentials_403(anybody: httpx.Client) -> None:
         assert (answer.status_code, answer.text) == (403, FORBIDDEN)
 
 
+@pytest.mark.rule("S-19")
 def test_a_signature_is_good_for_its_request_only(stack: LocalStack, anybody: httpx.Client) -> None:
     """The headers of a signed request, put on another path or another body, open nothing."""
     with stack.client("operator") as client:
@@ -182,6 +185,7 @@ def test_a_page_in_a_browser_reaches_the_api_alone(stack: LocalStack, endpoint: 
     assert answer.status_code == status
 
 
+@pytest.mark.rule("S-27")
 def test_a_request_for_another_host_is_refused(anybody: httpx.Client) -> None:
     """A page that rebinds its name to loopback still sends its own name."""
     assert anybody.get("/open/x", headers={"host": "attacker.example"}).status_code == 403
