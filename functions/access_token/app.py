@@ -4,7 +4,7 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from quitclaim.domain.errors import InvalidBodyError, InvalidBodyError, QuitclaimError
+from quitclaim.domain.errors import InvalidBodyError, QuitclaimError
 from quitclaim.domain.ids import ConnectionRef, checked_id
 from quitclaim.domain.tokens import MAIN
 from quitclaim.flows.tokens import hand_out, replay

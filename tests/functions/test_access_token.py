@@ -300,7 +300,7 @@ def test_a_replay_that_is_not_closed_is_refused(stage, event):
     """Exactly four names; anything else is no request of ours."""
     told = stage.invoke("access_token", event)
 
-    assert told == {"outcome": "INVALID_REQUEST"}
+    assert told == {"outcome": "INVALID_BODY"}
 
 
 def test_an_http_event_is_no_replay(stage):
