@@ -169,12 +169,16 @@ class WriteAmbiguousError(Exception):
     """The table did not answer: the write may have been applied."""
 
 
+type Cursor = Mapping[str, Any]
+"""Where a query goes on."""
+
+
 @dataclass(frozen=True)
 class Page:
     """Items of a query, in sort order, and where to go on."""
 
     items: tuple[Item, ...]
-    after: Mapping[str, Any] | None = None
+    after: Cursor | None = None
 
 
 class Table(Protocol):

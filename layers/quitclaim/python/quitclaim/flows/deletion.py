@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from quitclaim.domain.connect import Connection, Owner
 from quitclaim.domain.deletion import DeletionStep, deletion_step
-from quitclaim.domain.errors import MovedError, QuitclaimError, StoreError
+from quitclaim.domain.errors import MovedError, StoreError
 from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.limits import DELETION_SHARE, SECOND
 from quitclaim.flows.stop import Stopping, stop_for_deletion
@@ -76,15 +76,17 @@ def carry_out_deletion(
     """
     gathered = _Gathered()
     stopping = replace(world, kick=gathered)
-    failed: QuitclaimError | None = None
+    failed: Exception | None = None
     stop_before = max(deadline.remaining_ms() - deadline.remaining_ms() // DELETION_SHARE, LAST_STOP_MS)
     try:
         for connection in _left(ref, world.reads):
             if deadline.remaining_ms() < stop_before:
                 return False
             try:
+                if isinstance(connection, Exception):
+                    raise connection
                 _stop(connection, stopping, reconciling)
-            except QuitclaimError as fault:  # one that cannot be stopped now must not keep the others alive (I-16)
+            except Exception as fault:  # noqa: BLE001 - one that cannot be stopped keeps no other alive (I-16)
                 failed = fault
         if failed is not None:
             raise failed
@@ -97,9 +99,10 @@ def carry_out_deletion(
     return True
 
 
-def _left(ref: OwnerRef, reads: "Reads") -> list[Connection]:
-    """The connections that are not stopped yet, by a consistent query of all of them."""
-    return [each for each in reads.connections(ref) if deletion_step(each) is not DeletionStep.LEAVE]
+def _left(ref: OwnerRef, reads: "Reads") -> list[Connection | Exception]:
+    """The connections that are not stopped yet, by a consistent query of all; in place of an unreadable one, why."""
+    found = reads.each_connection(ref)
+    return [each for each in found if isinstance(each, Exception) or deletion_step(each) is not DeletionStep.LEAVE]
 
 
 def _stop(connection: Connection, stopping: Stopping, reconciling: "ReconcileStore") -> None:

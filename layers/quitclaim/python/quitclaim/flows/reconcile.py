@@ -5,7 +5,7 @@ Each item on its own: what fails is counted and stays due, and the others go on 
 step is a conditional write.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +30,7 @@ from quitclaim.domain.tokens import Grant, LapseOfAttempt, lapse_of_attempt
 from quitclaim.flows.deletion import carry_out_deletion
 from quitclaim.flows.revocations import finish_settled
 from quitclaim.flows.stop import Stopping, lose_grant
-from quitclaim.ports import Clients, Clock, Deadline, Kick, Replay
+from quitclaim.ports import Clients, Clock, Cursor, Deadline, Item, Kick, Replay
 
 if TYPE_CHECKING:
     from quitclaim.store.connect import ConnectStore
@@ -100,8 +100,7 @@ def _pass(
     world: Reconciling,
     run: Reconciled,
 ) -> None:
-    keys = world.store.due_keys(kind, shard, world.clock.now(), PAGE)
-    for item in world.store.items(keys):
+    for item in _due(kind, shard, world):
         if deadline.remaining_ms() < LAST_ITEM_MS:
             return
         try:
@@ -113,6 +112,16 @@ def _pass(
             world.on_fault(kind, fault)
         else:
             run.done[kind] = run.done.get(kind, 0) + 1
+
+
+def _due(kind: str, shard: int, world: Reconciling) -> Iterator[Item]:
+    """What is due, page by page: however many stay due because they fail, those behind them have their turn (I-16)."""
+    after: Cursor | None = None
+    while True:
+        keys, after = world.store.due_keys(kind, shard, world.clock.now(), PAGE, after)
+        yield from world.store.items(keys)
+        if after is None:
+            return
 
 
 # --- exchanges -------------------------------------------------------------------------------------------------------
@@ -182,13 +191,22 @@ def finish(revocation: Revocation, world: Reconciling) -> None:
 
 
 def wake_account(where: tuple[str, str], world: Reconciling) -> None:
-    """Row 32: nothing lives on the account any more; what is parked beside it is due again, one transaction each."""
+    """
+    Row 32: nothing lives on the account any more; what is parked beside it is due again, one transaction each. They are
+    of several owners: one that fails keeps none of the others parked (I-16).
+    """
     client, digest = where
+    failed: Exception | None = None
     for rid in world.store.parked_beside(client, digest):
         account = world.reads.account(client, digest)
         if account is None or account.live:
             return
-        _wake(rid, world, client=client, digest=digest)
+        try:
+            _wake(rid, world, client=client, digest=digest)
+        except Exception as fault:  # noqa: BLE001 - raised once the others have been woken
+            failed = fault
+    if failed is not None:
+        raise failed
 
 
 def _wake(rid: str, world: Reconciling, *, client: str = "", digest: str = "") -> None:

@@ -76,6 +76,13 @@ def account_of(item: Item | None) -> Account | None:
     return value_of(Account, item) if item else None
 
 
+def _decoded_connection(item: Item) -> Connection | Exception:
+    try:
+        return value_of(Connection, item)
+    except Exception as fault:  # noqa: BLE001 - whatever a poisoned item makes of it
+        return fault
+
+
 class Reads:
     """What the flows look at before they decide."""
 
@@ -194,6 +201,10 @@ class Reads:
     def connections(self, owner: OwnerRef) -> list[Connection]:
         """All connections of an owner, by id."""
         return [value_of(Connection, item) for item in self.of_owner(owner, sort_prefix("connection"))]
+
+    def each_connection(self, owner: OwnerRef) -> list[Connection | Exception]:
+        """As `connections`; in place of one that does not decode, why."""
+        return [_decoded_connection(item) for item in self.of_owner(owner, sort_prefix("connection"))]
 
     def intents(self, ref: ConnectionRef) -> list[StopIntent]:
         """All stops of a connection that are on record."""

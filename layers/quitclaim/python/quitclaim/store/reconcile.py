@@ -18,6 +18,7 @@ from quitclaim.ports import (
     Clause,
     Clock,
     Condition,
+    Cursor,
     Ids,
     Item,
     Key,
@@ -63,10 +64,14 @@ class ReconcileStore:
     def _commit(self) -> Commit:
         return new_commit(self._table, self._clock, self._ids)
 
-    def due_keys(self, kind: str, shard: int, now: int, limit: int) -> list[Key]:
-        """Keys that the index shows as due; a hint, earliest first."""
-        page = self._table.query_index("due", due_partition(kind, ANY_CLIENT, shard), upto=due_upto(now), limit=limit)
-        return [Key(item["PK"], item["SK"]) for item in page.items]
+    def due_keys(
+        self, kind: str, shard: int, now: int, limit: int, after: Cursor | None = None
+    ) -> tuple[list[Key], Cursor | None]:
+        """Keys of one page that the index shows as due, earliest first, and where to go on; a hint."""
+        page = self._table.query_index(
+            "due", due_partition(kind, ANY_CLIENT, shard), upto=due_upto(now), limit=limit, after=after
+        )
+        return [Key(item["PK"], item["SK"]) for item in page.items], page.after
 
     def items(self, keys: Sequence[Key]) -> list[Item]:
         """What is there under those keys, consistently."""
