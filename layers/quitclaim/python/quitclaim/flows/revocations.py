@@ -183,8 +183,7 @@ def _settle_finished(world: Revoking, swept: Swept) -> list[Claimed]:
         except Exception as fault:  # noqa: BLE001 - as above: it is sent again, which is safe
             _failed(fault, world, swept)
             continue
-        if update is not None:
-            updates.append(update)
+        updates.append(update)
     _settle(updates, world, swept)
     return [claim for claim, _ in finished]
 
@@ -344,8 +343,8 @@ async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], 
     return weakest(answers)
 
 
-def _settlement_of(claim: Claimed, answer: RevokeAnswer | None, world: Revoking, swept: Swept) -> Update | None:
-    """The write that the answer asks for; None where the claim stays until its lease ends (custody rule 12)."""
+def _settlement_of(claim: Claimed, answer: RevokeAnswer | None, world: Revoking, swept: Swept) -> Update:
+    """The write that the answer asks for."""
     revocation, now = claim.revocation, world.clock.now()
     if answer is None:
         swept.given_back += 1
@@ -357,14 +356,13 @@ def _settlement_of(claim: Claimed, answer: RevokeAnswer | None, world: Revoking,
         case Settlement.UNCONFIRMED:
             swept.unconfirmed += 1
             return world.store.settle(claim, now, RevocationState.UNCONFIRMED)
-        case Settlement.HELD_UNTIL_LEASE_END:
-            swept.deferred += 1
-            return None
-        case Settlement.DEFERRED:
+        case Settlement.DEFERRED | Settlement.HELD_UNTIL_LEASE_END as settled:
+            # An attempt like any other, and counted: else a provider that times out for some minutes makes poison.
             swept.deferred += 1
             attempts = revocation.attempts + 1
             next_at = retry_at(now, attempts, revocation.deadline or now, answer.retry_after_ms)
-            return world.store.defer(claim, attempts=attempts, next_at=next_at)
+            held = settled is Settlement.HELD_UNTIL_LEASE_END
+            return world.store.defer(claim, attempts=attempts, next_at=next_at, keeps_lease=held)
 
 
 # --- after a settle --------------------------------------------------------------------------------------------------

@@ -238,10 +238,14 @@ class RevocationStore:
             increase={"v": 1},
         )
 
-    def defer(self, claimed: Claimed, *, attempts: int, next_at: int, excused: bool = False) -> Update:
+    def defer(
+        self, claimed: Claimed, *, attempts: int, next_at: int, excused: bool = False, keeps_lease: bool = False
+    ) -> Update:
         """
         Row 35: tried and not confirmed (one attempt more), given back unsent, or its key is away (no attempt more, and
         the claim is *excused*: it says nothing against the item).
+
+        *keeps_lease*: the call may still act, so nobody else claims it before the lease ends (custody rule 12).
         """
         revocation = claimed.revocation
         return Update(
@@ -254,7 +258,7 @@ class RevocationStore:
                 "op": _settles(claimed),
                 **revoke_due(revocation.rid, revocation.client, min(next_at, revocation.deadline or next_at)),
             },
-            remove=("lease", "lease_until"),
+            remove=() if keeps_lease else ("lease", "lease_until"),
             increase={"v": 1},
         )
 
