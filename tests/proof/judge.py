@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from quitclaim.domain.revocations import Reach
+from tests.proof.bookkeeping import Books
 from tests.proof.ledger import Issued
 from tests.proof.world import World
 
@@ -33,7 +34,6 @@ def faults_of_state(world: World) -> list[str]:
     tables = Tables(world)
     found = list(world.seen.violations)
     connections = {(item["PK"], item["SK"]): item for item in tables["connection"]}
-    owners = {item["PK"]: item for item in tables["owner"]}
     for grant in tables["grant"]:
         connection = connections.get((grant["PK"], "C#" + grant["SK"].split("#")[1]))
         if connection is None or connection["state"] != "ready" or connection["generation"] != grant["generation"]:
@@ -64,8 +64,7 @@ def faults_of_state(world: World) -> list[str]:
     for token in world.ledger.alive():
         if not _covered(token, tables, world):
             found.append(f"I-1: {token.name} is alive at the provider and nobody knows: {_where(token, world)}")
-    del owners
-    return found
+    return found + Books(world).faults()
 
 
 def faults_at_rest(world: World) -> list[str]:
@@ -102,7 +101,7 @@ def faults_at_rest(world: World) -> list[str]:
             if set(alive) - known - _noticed(world, tables):
                 found.append(f"I-13: {item['SK']} is closed as confirmed and {alive} lives")
     for item in tables["barrier"]:
-        if item.get("in_flight"):
+        if item.get("in_flight") and not world.is_deleted(item["PK"]):  # its stops leave the barrier alone
             found.append(f"I-15: {item['SK']} of {item['PK']} still has {item['in_flight']} in flight")
         for rid in item.get("owed", ()):
             if not any(each["PK"] == f"Q#{rid}" for each in tables["revocation"]):
@@ -236,5 +235,8 @@ def _waits_for_its_owner(intent: Item, tables: Tables) -> bool:
         item.get("c") == connection and item["state"] in NOTICES and "acknowledged" not in item
         for item in tables["revocation"]
     )
-    parked = any(item.get("c") == connection and item["state"] == "parked" for item in tables["revocation"])
+    parked = any(
+        item.get("c") == connection and item["state"] == "parked" and _has_live_in_reach(item, tables)
+        for item in tables["revocation"]
+    )
     return open_notice or unconfirmed or barrier_notice or parked

@@ -57,11 +57,14 @@ class Kind:
     reach: Reach = Reach.FAMILY
     revocable: bool = True
     has_identity: bool = True
+    gives_refresh: bool = True
+    idle_limit_ms: int | None = None
 
     @property
     def label(self) -> str:
         """For tables."""
-        return f"{self.refreshing}/{self.reach}" + ("" if self.revocable else "/none")
+        rest = ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
+        return f"{self.refreshing}/{self.reach}{rest}"
 
     @property
     def facts(self) -> ProviderFacts:
@@ -74,9 +77,10 @@ class Kind:
         }[self.refreshing]
         return facts_of(
             revocable=self.revocable,
-            takes="refresh",
+            takes="refresh" if self.gives_refresh else "access",
             reach=self.reach,
-            refreshable=True,
+            refreshable=self.gives_refresh,
+            idle_limit_ms=self.idle_limit_ms,
             rotates="no" if self.refreshing is Refreshing.STATIC else "yes",
             old_token=old,
             has_identity=self.has_identity,

@@ -22,6 +22,7 @@ NOT_OURS: Final = frozenset({"publish", "compact", "keepalive"})
 def to_rest(world: World) -> list[str]:
     """Run the schedules until nothing is due; what keeps that from happening."""
     world.faults.clear()
+    world.slow.clear()
     world.keys_out = False
     end = world.now + HOURS_25_MS
     for _ in range(RUNS):

@@ -8,6 +8,7 @@ schedule, or time passing.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from quitclaim.domain.connect import ConnectionState
@@ -32,6 +33,7 @@ from quitclaim.flows.reconcile import (
     lapse_exchange,
     lapse_refresh,
     move_on,
+    stop_all_of,
     wake_account,
 )
 from quitclaim.flows.revocations import acknowledge, revoke
@@ -103,10 +105,15 @@ def handler_callback(brought: Callback) -> Handler:
 
 
 def handler_token(ref: ConnectionRef = REF) -> Handler:
-    """The app asks for a token; the judge notes what it got, and whether a stop had been committed by then."""
+    """The app asks for a token: whatever it gets was live at some instant since it asked (P-7)."""
 
     def run(ports: Ports) -> Any:
+        live = ports.world.live = ports.world.live or [ports.world.live_now()]
+        since = len(live) - 1
         token = hand_out(ref, MAIN, 0, ports.deadline, ports.handing_out)
+        wanted = (f"O#{ref.tenant}#{ref.owner}", ref.connection, token.generation, token.token_version)
+        if not any(wanted in each for each in live[since:]):
+            ports.world.violation(f"P-7: version {token.token_version} was handed out after its end")
         ports.world.seen.handed_out.append((f"{ref.owner}/{ref.connection}", token.generation))
         return token
 
@@ -115,7 +122,15 @@ def handler_token(ref: ConnectionRef = REF) -> Handler:
 
 def handler_disconnect(ref: ConnectionRef = REF) -> Handler:
     """The app disconnects at the generation that it saw before anything else happened."""
-    return lambda ports: disconnect(ref, generation(ports, ref), ports.stopping)
+    return lambda ports: disconnected(ports, ref, generation(ports, ref))
+
+
+def disconnected(ports: Ports, ref: ConnectionRef, seen: int) -> Any:
+    """Disconnect at a generation; a later one is never stopped by it (F-19)."""
+    stopped = disconnect(ref, seen, ports.stopping)
+    if stopped.generation not in (seen, seen + 1):
+        ports.world.violation(f"F-19: a request of generation {seen} stopped generation {stopped.generation - 1}")
+    return stopped
 
 
 def handler_start(ref: ConnectionRef = REF) -> Handler:
@@ -125,7 +140,12 @@ def handler_start(ref: ConnectionRef = REF) -> Handler:
 
 def handler_confirm(scene: Scene, ref: ConnectionRef = REF, code: str = "right") -> Handler:
     """The owner brings a code."""
-    return lambda ports: confirm(ref, generation(ports, ref), scene.codes[code], ports.connecting)
+
+    def run(ports: Ports) -> Any:
+        ports.world.seen.wrong_codes += code != "right"
+        return confirm(ref, generation(ports, ref), scene.codes[code], ports.connecting)
+
+    return run
 
 
 def handler_acknowledge(ref: ConnectionRef = REF) -> Handler:
@@ -142,6 +162,7 @@ def handler_sweep(ports: Ports) -> Any:
 RECONCILERS: Final[Mapping[str, tuple[Callable[[Any, Any], None], str]]] = {
     "exchange": (lapse_exchange, "as_exchange"),
     "refresh": (lapse_refresh, "as_grant"),
+    "deletion": (partial(stop_all_of, deadline=SweepDeadline()), "as_owner"),
     "finish": (finish, "as_revocation"),
     "wake": (wake_account, "as_account"),
     "stop": (carry_out_stop, "as_intent"),
@@ -406,5 +427,7 @@ def attempted(world: World, handler: Handler) -> None:
     except QuitclaimError:
         return
 
+
+from tests.proof import situations  # noqa: E402, F401 - the rarer ones register themselves
 
 __all__ = ["REF", "SITUATIONS", "ConnectionState", "Handler", "Scene", "Situation"]

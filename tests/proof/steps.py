@@ -8,7 +8,7 @@ read last: a frozen writer is judged by what it knew.
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from quitclaim.domain.limits import GUARD_MS, LINK_VISITS, WRONG_CODES
+from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, LINK_VISITS, WRONG_CODES
 from quitclaim.ports import Key
 
 if TYPE_CHECKING:
@@ -97,7 +97,8 @@ def _connection(
 
 def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
     if after is None:
-        yield "I-1: an exchange is gone"
+        if before is not None and not _may_go(world, before, before["PK"], before["outcome"] == "unconfirmed"):
+            yield "F-69: an exchange is gone that was not over"
         return
     outcome = before["outcome"] if before else None
     if after["outcome"] not in EXCHANGE[outcome]:
@@ -119,11 +120,20 @@ def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None
             yield "F-33: an exchange that is no notice was acknowledged"
         if before["ends"] + GUARD_MS > now:
             yield "custody rule 2: acknowledged while a grant could still come"
+    if after["wrong"] > max(before["wrong"], world.seen.wrong_codes):
+        yield f"DESIGN 16: {world.seen.wrong_codes} wrong codes were brought, and {after['wrong']} counted"
     if after["wrong"] > before["wrong"]:
         if outcome != "held" or before["hold_ends"] <= now:
             yield "DESIGN 16: a wrong code was counted where nothing waits for one"
         if after["wrong"] >= WRONG_CODES:
             yield "DESIGN 16: five wrong codes, and the grant still waits"
+
+
+def _may_go(world: "World", item: Item, partition: str, is_notice: bool) -> bool:
+    """Whether compaction may take it: nothing waits for it, and nobody must acknowledge it any more."""
+    if item.get("outcome") in ("open", "held"):
+        return False
+    return not is_notice or "acknowledged" in item or world.is_deleted(partition)
 
 
 def _begun(world: "World", changes: Mapping[Key, Change], exchange: Item) -> Iterable[str]:
@@ -235,7 +245,10 @@ def _revocation(
         if before is not None and not any(
             item["outcome"] == "installed" and f"Q#{item['rid']}" == before["PK"] for item in exchanges
         ):
-            yield "I-1: a revocation is gone, and its grant was not installed"
+            if "finished" not in before or before.get("deadline", 0) + COMPACT_MS > now:
+                yield "I-1: a revocation is gone, and its grant was not installed"
+            elif not _may_go(world, before, f"O#{before['t']}#{before['o']}", before["state"] != "confirmed"):
+                yield "F-69: a notice is gone that nobody acknowledged"
         return
     if before is None:
         return
@@ -282,7 +295,8 @@ def _settled(before: Item, after: Item, now: int) -> Iterable[str]:
 
 def _intent(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
     if after is None:
-        yield "I-11: a stop is gone"
+        if before is not None and ("closed" not in before or before.get("rids")):
+            yield "I-11: a stop is gone that was not closed"
         return
     if before is None:
         return

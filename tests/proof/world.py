@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
-from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError
+from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError, StoreError
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.outcomes import (
@@ -27,12 +27,14 @@ from quitclaim.domain.revocations import Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import HandingOut, replay
 from quitclaim.ports import Calls, Check, Client, Deadline, Key, Page, Table, Update, Vault, Write
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.operator import OperatorStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
@@ -57,11 +59,17 @@ class Seen:
     violations: list[str] = field(default_factory=list)
     handed_out: list[tuple[str, int]] = field(default_factory=list)
     sealed_in: dict[str, set[str]] = field(default_factory=dict)  # revocation id -> tokens ever sealed under it
+    answers: dict[str, Any] = field(default_factory=dict)  # of calls with an idempotency key
+    wrong_codes: int = 0  # tried at an exchange that was held
 
     def copy(self) -> "Seen":
         """An independent state."""
-        return Seen(
-            list(self.violations), list(self.handed_out), {rid: set(tokens) for rid, tokens in self.sealed_in.items()}
+        return replace(
+            self,
+            violations=list(self.violations),
+            handed_out=list(self.handed_out),
+            sealed_in={rid: set(tokens) for rid, tokens in self.sealed_in.items()},
+            answers=dict(self.answers),
         )
 
 
@@ -77,6 +85,8 @@ class World:
         self.seen = Seen()
         self.faults: dict[str, list[Fault]] = {}
         self.keys_out = False
+        self.live: list[frozenset[tuple[str, str, int, int]]] | None = None  # since somebody asked for a token
+        self.slow: dict[str, int] = {}  # endpoint -> how long its next answer takes
         self.kicked: list[str] = []
         self._serial = 0
         # What a technique may put in place of the simple parts: whoever does says so where it makes its world.
@@ -100,16 +110,19 @@ class World:
             self.seen.copy(),
             {name: list(queue) for name, queue in self.faults.items()},
             self.keys_out,
+            dict(self.slow),
             self._serial,
         )
 
     def restore(self, saved: Any) -> None:
         """As it was when *saved* was made."""
-        snapshot, ledger, self.now, seen, faults, self.keys_out, self._serial = saved
+        snapshot, ledger, self.now, seen, faults, self.keys_out, slow, self._serial = saved
         self.table.restore(snapshot)
         self.ledger = ledger.copy()
         self.seen = seen.copy()
         self.faults = {name: list(queue) for name, queue in faults.items()}
+        self.slow = dict(slow)
+        self.live = None
         self.kicked = []
 
     def digest(self) -> str:
@@ -158,8 +171,20 @@ class World:
         changes = {key: (old, self.table.item(key)) for key, old in before.items()}
         for fault in faults_of_step(self, changes, process.clock_read):
             self.violation(fault)
+        if self.live is not None:
+            self.live.append(self.live_now())
+
+    def live_now(self) -> frozenset[tuple[str, str, int, int]]:
+        """What may be handed out at this instant: owner and connection, generation, token version."""
+        return frozenset(
+            (item["PK"], item["SK"].split("#")[1], item["generation"], item["tv"])
+            for item in self.table.items()
+            if item["ty"] == "grant" and not self.is_deleted(item["PK"])
+        )
 
     def _unexpected_fault(self, kind: str, fault: Exception) -> None:
+        if isinstance(fault, StoreError):
+            return  # the table did not answer: the item stays due, and nothing is wrong with it
         self.violation(f"C-42: {kind} failed with {type(fault).__name__}: {fault}")
 
 
@@ -523,6 +548,8 @@ class SimulatedClient:
                 issued = act()
         if issued is None:
             return TokenAnswer(Outcome.REJECTED, "refused", error_code="invalid_grant")
+        if not self._world.kind.gives_refresh:
+            return TokenAnswer(Outcome.GRANTED, grant=TokenGrant(Secret(issued.name), expires_in_s=3600))
         return TokenAnswer(
             Outcome.GRANTED, grant=TokenGrant(Secret(f"at-{issued.name}"), Secret(issued.name), expires_in_s=3600)
         )
@@ -533,6 +560,7 @@ class SimulatedClient:
         self._process.before(call)
         self._process.history.append(what)
         answer = act()
+        self._world.now += self._world.slow.pop(what, 0)
         self._process.after(call)
         arrival = Call(f"answer to {what}", frozenset(), changes=False)
         self._process.before(arrival)
@@ -611,6 +639,7 @@ class Ports:
         self.stops = StopStore(self.table, self.clock, self.ids)
         self.revocations = RevocationStore(self.table, self.clock, self.ids)
         self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
+        self.operators = OperatorStore(self.table, self.clock, self.ids)
 
     def revoke_now(self, rids: Sequence[str]) -> None:
         """`ports.Kick`: noted; the sweep is a process of its own."""
@@ -641,6 +670,10 @@ class Ports:
     def revoking(self) -> Revoking:
         calls, on_fault = self.world.calls_of(), self.world.on_fault
         return Revoking(self.reads, self.revocations, self.clients, self.vault, self.clock, calls, on_fault=on_fault)
+
+    @property
+    def operating(self) -> Operating:
+        return Operating(self.reads, self.operators, self.revocations, self.clock, self.ids, self)
 
     @property
     def reconciling(self) -> Reconciling:

@@ -1,0 +1,351 @@
+"""
+What every state of the table must say about itself: the barrier lists what is owed and nothing else, counts equal what
+is counted, every index entry is where it belongs, and every transition was told once.
+
+Read from the table of writes (docs/table.md), not from the code that keeps it.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from quitclaim.domain.limits import COMPACT_MS, GUARD_MS
+
+if TYPE_CHECKING:
+    from tests.proof.world import World
+
+type Item = Mapping[str, Any]
+
+NOTICES: Final = frozenset({"unconfirmed", "expired", "unreadable", "unsupported"})
+STOPPED: Final = frozenset({"revoking", "reconciling_revoke"})
+
+
+class Books:
+    """The items of one state, and what is to be found wrong with them."""
+
+    def __init__(self, world: "World") -> None:
+        self.now = world.now
+        self.by_type: dict[str, list[Item]] = {}
+        for item in world.table.items():
+            self.by_type.setdefault(item["ty"], []).append(item)
+        self.connections = {(item["PK"], item["SK"][2:]): item for item in self["connection"]}
+        self.exchanges = {(item["PK"], item["SK"].split("#")[2]): item for item in self["exchange"]}
+        self.revocations = {item["PK"][2:]: item for item in self["revocation"]}
+        self.deleted = {item["PK"] for item in self["owner"] if "deleted_at" in item}
+        self.told = Counter((item["PK"], str(item["kind"]), str(item["transition"])) for item in self["event"])
+
+    def __getitem__(self, ty: str) -> list[Item]:
+        return self.by_type.get(ty, [])
+
+    def held(self, rid: str) -> Item | None:
+        """The held exchange whose hold a revocation is."""
+        return next((item for item in self["exchange"] if item["rid"] == rid and item["outcome"] == "held"), None)
+
+    def faults(self) -> list[str]:
+        """All of them."""
+        parts = (self._links, self._exchanges, self._grants, self._accounts, self._barriers, self._dues, self._told)
+        return [fault for part in parts for fault in part()]
+
+    # --- what belongs together ---
+
+    def _links(self) -> Iterable[str]:
+        tickets = {(f"O#{item['t']}#{item['o']}", item["c"], item["generation"]): item for item in self["ticket"]}
+        visits = Counter(
+            (f"O#{item['t']}#{item['o']}", item["c"], item["generation"]) for item in self["authorization"]
+        )
+        for key, ticket in tickets.items():
+            if ticket["visits"] != visits[key]:
+                yield f"S-1: the link of {key} was opened {ticket['visits']} times, for {visits[key]} authorizations"
+        for (pk, name), connection in self.connections.items():
+            phase = connection.get("phase") if connection["state"] == "authorizing" else None
+            if phase == "link" and (pk, name, connection["generation"]) not in tickets:
+                yield f"M-5: {name} waits for a link that is not there"
+            exchange = self.exchanges.get((pk, connection.get("exchange", "")), {"generation": None})
+            if phase == "exchanging" and exchange["generation"] != connection["generation"]:
+                yield f"I-2: {name} waits for an exchange that is not its own"
+            if not any(item["PK"] == pk for item in self["owner"]):
+                yield f"I-10: {name} has no owner to fence it"
+        for item in self["authorization"]:
+            is_spent = "consumed_at" in item or "discarded_at" in item
+            if is_spent == ("sealed" in item):
+                yield f"M-33: {item['PK']} is spent: {is_spent}, and its verifier is there: {'sealed' in item}"
+            key = (f"O#{item['t']}#{item['o']}", item.get("exchange"))
+            if "consumed_at" in item and self.now < item["consumed_at"] + COMPACT_MS and key not in self.exchanges:
+                yield f"I-2: {item['PK']} is consumed, and its exchange is not on record"
+
+    def _exchanges(self) -> Iterable[str]:
+        for item in self["exchange"]:
+            name, outcome = item["SK"], item["outcome"]
+            if "use" in item and outcome != "held":
+                yield f"DESIGN 16: {name} is {outcome} and still has its tokens"
+            if outcome == "held" and item["rid"] not in self.revocations:
+                yield f"F-61: {name} is held, and nothing is queued for it"
+            if outcome == "cleanup" and item["rid"] not in self.revocations:
+                yield f"F-63: {name} is to be cleaned up, and nothing is queued for it"
+            if ("hold_ends" in item) != ("fp" in item):
+                yield f"D-30: {name} holds a grant and does not know which"
+
+    def _grants(self) -> Iterable[str]:
+        for item in self["grant"]:
+            pk, name, exchange = item["PK"], item["SK"].split("#")[1], item["family"].split("#")[0]
+            made = self.exchanges.get((pk, exchange))
+            if made is not None and (made["outcome"] != "installed" or made["rid"] != item["rid"]):
+                yield f"I-3: the grant of {name} does not come from an installed exchange"
+            if item["rid"] in self.revocations:
+                yield f"I-1: the grant of {name} is live and queued"
+            if ("lease" in item) != ("lease_until" in item):
+                yield f"I-6: the grant of {name} has half a lease"
+            connection = self.connections.get((pk, name))
+            if connection is not None and connection.get("account") != item.get("account"):
+                yield f"S-21: {name} and its grant are of two accounts"
+
+    # --- counts ---
+
+    def _accounts(self) -> Iterable[str]:
+        live = Counter(
+            (self.connections[item["PK"], item["SK"].split("#")[1]]["client"], item["account"])
+            for item in self["grant"]
+            if "account" in item and (item["PK"], item["SK"].split("#")[1]) in self.connections
+        )
+        members = Counter(tuple(item["PK"].split("#")[1:]) for item in self["member"])
+        markers = Counter(tuple(item["PK"].split("#")[1:]) for item in self["marker"] if item["PK"].startswith("E#"))
+        parked = Counter(
+            (item["client"], item["account"])
+            for item in self.revocations.values()
+            if item["state"] == "parked" and item["reach"] != "family"
+        )
+        accounts = {tuple(item["PK"].split("#")[1:]): item for item in self["account"]}
+        for key in {*live, *members, *markers, *parked, *accounts}:
+            item = accounts.get(key, {"live": 0, "parked": 0})
+            if not item["live"] == live[key] == members[key]:
+                yield f"custody rule 10: {live[key]} live on {key}, {members[key]} members, it says {item['live']}"
+            if not item["parked"] == parked[key] == markers[key]:
+                yield f"custody rule 11: {parked[key]} parked at {key}, {markers[key]} markers, not {item['parked']}"
+        beside = {item["SK"].split("#")[2] for item in self["marker"] if item["PK"].startswith("O#")}
+        in_family = {
+            rid for rid, item in self.revocations.items() if item["state"] == "parked" and item["reach"] == "family"
+        }
+        if beside != in_family:
+            yield f"custody rule 11: parked beside their family {sorted(in_family)}, markers {sorted(beside)}"
+
+    # --- the barrier ---
+
+    def _barriers(self) -> Iterable[str]:
+        barriers = {(item["PK"], item["SK"].removeprefix("BAR#")): item for item in self["barrier"]}
+        keys = {(item["PK"], item["client"]) for item in self["exchange"]} | barriers.keys()
+        keys |= {(f"O#{item['t']}#{item['o']}", item["client"]) for item in self.revocations.values()}
+        for pk, client in sorted(keys):
+            yield from self._barrier(pk, client, barriers.get((pk, client), {}))
+
+    def _barrier(self, pk: str, client: str, barrier: Item) -> Iterable[str]:
+        in_flight = {
+            f"{item['SK'].split('#')[1]}#{item['SK'].split('#')[2]}"
+            for item in self["exchange"]
+            if item["PK"] == pk and item["client"] == client and item["outcome"] in ("open", "held")
+        }
+        named = {barrier["in_flight"]} if "in_flight" in barrier else set()
+        if in_flight != named and not (pk in self.deleted and in_flight < named):
+            yield f"I-9: {sorted(in_flight)} in flight, and the barrier of {pk} says {sorted(named)}"
+        mine = {
+            rid: item
+            for rid, item in self.revocations.items()
+            if f"O#{item['t']}#{item['o']}" == pk and item["client"] == client and self._is_listed(item)
+        }
+        owed, acks = set(barrier.get("owed", ())), set(barrier.get("acks", ()))
+        for rid, item in mine.items():
+            is_open = item["state"] == "pending" and self.held(rid) is None
+            is_notice = item["state"] in NOTICES and "acknowledged" not in item
+            is_finished = "finished" in item
+            is_listed = rid in owed or f"r:{rid}" in acks
+            if is_open and rid not in owed:
+                yield f"DESIGN 6: {rid} is owed, and the barrier does not say so"
+            if is_notice and not is_listed and self.held(rid) is None:
+                yield f"DESIGN 6: {rid} is a notice, and the barrier does not say so"
+            if is_notice and is_finished and f"r:{rid}" not in acks:
+                yield f"DESIGN 6: the notice of {rid} is finished, and the barrier does not ask for its acknowledgement"
+            if is_finished and rid in owed and "exchange" not in item:  # of a hold: who ends the exchange may come last
+                yield f"DESIGN 6: {rid} is finished, and the barrier says that it is owed"
+            if "acknowledged" in item and is_finished and f"r:{rid}" in acks:
+                yield f"F-33: {rid} is acknowledged, and the barrier still asks for it"
+        for rid in owed - self.revocations.keys():
+            yield f"DESIGN 6: the barrier lists {rid}, which is not there"
+        asked = {
+            f"x:{item['SK'].split('#')[1]}#{item['SK'].split('#')[2]}"
+            for item in self["exchange"]
+            if item["PK"] == pk
+            and item["client"] == client
+            and item["outcome"] == "unconfirmed"
+            and "acknowledged" not in item
+        }
+        said = {name for name in acks if name.startswith("x:")}
+        if asked != said:
+            yield f"I-9: exchanges to acknowledge are {sorted(asked)}, and the barrier says {sorted(said)}"
+        purges = {
+            item["SK"][2:]
+            for item in self["intent"]
+            if item["PK"] == pk
+            and item["client"] == client
+            and item["purge"] == "pending"
+            and item["reason"] != "account_deleted"
+        }
+        if purges != set(barrier.get("purges", ())):
+            yield f"F-28: to be purged are {sorted(purges)}, and the barrier says {sorted(barrier.get('purges', ()))}"
+
+    def _is_listed(self, revocation: Item) -> bool:
+        """Whether its barrier must know of it: that of a deleted owner is left alone by its stops (DESIGN 6)."""
+        if f"O#{revocation['t']}#{revocation['o']}" in self.deleted and "exchange" in revocation:
+            return False
+        return revocation.get("listed") is not False
+
+    # --- indexes ---
+
+    def _dues(self) -> Iterable[str]:
+        for ty, items in self.by_type.items():
+            expected = DUES.get(ty)
+            for item in items:
+                if expected is not None:
+                    yield from _entry(item, "due", "d1", "d2", expected(item))
+                if ty in ("revocation", "exchange"):
+                    yield from _attention(ty, item)
+                if ty == "connection":
+                    tenant = item["PK"].split("#")[1]
+                    if item.get("r1") != f"{tenant}#{item['provider']}" or not item["r2"].startswith(
+                        item["state"] + "#"
+                    ):
+                        yield f"C-27: {item['SK']} is not where the roster would show it"
+
+    # --- what was told ---
+
+    def _told(self) -> Iterable[str]:
+        for key, count in self._expected().items():
+            if self.told[key] != count:
+                yield f"DESIGN 14: {key} was told {self.told[key]} times, not {count}"
+        for key, count in self.told.items():
+            if count > 1 and key[1] != "revocation.released_shared":  # parked again is released again
+                yield f"DESIGN 14: {key} was told {count} times"
+        receipts = Counter((item["rid"], item["outcome"]) for item in self["receipt"])
+        for rid, item in self.revocations.items():
+            if "finished" in item and receipts[rid, item["state"]] != 1:
+                yield f"F-51: {receipts[rid, item['state']]} receipts say that {rid} is {item['state']}"
+            if item["state"] == "parked" and receipts[rid, "released"] < 1:
+                yield f"F-51: no receipt says that {rid} was released"
+        for (rid, outcome), count in receipts.items():
+            if count > 1 and outcome != "released":
+                yield f"F-51: {count} receipts say that {rid} is {outcome}"
+
+    def _expected(self) -> dict[tuple[str, str, str], int]:
+        """Events that this state must have behind it."""
+        found: dict[tuple[str, str, str], int] = {}
+        for item in self["exchange"]:
+            _, _, id_ = item["SK"].split("#")
+            if item["outcome"] == "installed":
+                found[item["PK"], "connection.ready", id_] = 1
+            if item["outcome"] == "unconfirmed":
+                found[item["PK"], "exchange.unconfirmed", id_] = 1
+            if item["outcome"] == "ended" or (item["outcome"] == "cleanup" and item.get("reason") in RELEASED):
+                found[item["PK"], "connection.failed", id_] = 1
+            if "acknowledged" in item:
+                found[item["PK"], "removal.acknowledged", id_] = 1
+        for item in self["intent"]:
+            pk, name, is_loss = item["PK"], item["SK"][2:], item["reason"] not in ("disconnect", "account_deleted")
+            found[pk, "connection.needs_reconnect" if is_loss else "connection.revoking", name] = 1
+            if item["purge"] == "done" and not is_loss:
+                found[pk, "purge.completed", name] = 1
+            told = self.told[pk, "connection.revoked", name] + self.told[pk, "connection.closed", name]
+            found[pk, "connection.revoked", name] = int("closed" in item) - (
+                told - self.told[pk, "connection.revoked", name]
+            )
+        for rid, item in self.revocations.items():
+            pk = f"O#{item['t']}#{item['o']}"
+            if "finished" in item:
+                kind = "revocation.confirmed" if item["state"] == "confirmed" else "removal.required"
+                found[pk, kind, rid] = 1
+            if "acknowledged" in item:
+                found[pk, "removal.acknowledged", rid] = 1
+            if item["state"] == "parked":
+                found[pk, "revocation.released_shared", rid] = max(1, self.told[pk, "revocation.released_shared", rid])
+        for item in self["owner"]:
+            if "stopped_at" in item:
+                found[item["PK"], "owner.stopped", item["PK"].split("#")[2]] = 1
+        return found
+
+
+RELEASED: Final = frozenset(
+    {"identity_unreadable", "identity_mismatch", "moved_on", "wrong_codes", "blocked", "not_confirmed", "superseded"}
+)
+"""Reasons for which a hold ends with its connection; a stop tells of itself."""
+
+
+def _revocation_due(item: Item) -> tuple[str, int] | None:
+    if item["state"] == "parked":
+        return None
+    if item["state"] == "pending":
+        return f"revoke#{item['client']}", min(item["next"], item["deadline"])
+    if "finished" not in item:
+        return "finish#*", item.get("settled_at", item["queued"])
+    return "compact#*", -1
+
+
+def _exchange_due(item: Item) -> tuple[str, int] | None:
+    if item["outcome"] not in ("open", "held"):
+        return None
+    return "exchange#*", item["ends"] if item["outcome"] == "open" else item["hold_ends"]
+
+
+def _grant_due(item: Item) -> tuple[str, int] | None:
+    if item.get("attempts"):
+        return "refresh#*", -1 if "lease_until" not in item else item["lease_until"] + GUARD_MS
+    care = [item[name] for name in ("keep_alive_at", "expiring_at") if name in item]
+    return ("keepalive#*", min(care)) if care else None
+
+
+def _connection_due(item: Item) -> tuple[str, int] | None:
+    if item["state"] in STOPPED:
+        return "connection#*", item["effect_at"]
+    return ("connection#*", item.get("lapse_at", -1)) if item["state"] in ("authorizing", "reconciling_link") else None
+
+
+def _account_due(item: Item) -> tuple[str, int] | None:
+    return ("wake#*", -1) if item["live"] == 0 and item["parked"] > 0 else None
+
+
+def _owner_due(item: Item) -> tuple[str, int] | None:
+    return ("deletion#*", item["deleted_at"]) if "deleted_at" in item and "stopped_at" not in item else None
+
+
+DUES: Final[Mapping[str, Any]] = {
+    "revocation": _revocation_due,
+    "exchange": _exchange_due,
+    "grant": _grant_due,
+    "connection": _connection_due,
+    "account": _account_due,
+    "intent": lambda item: None if "closed" in item else ("stop#*", item["next"]),
+    "event": lambda item: None if "published" in item else ("publish#*", item["at"]),
+    "owner": lambda item: (
+        ("deletion#*", item["deleted_at"]) if "deleted_at" in item and "stopped_at" not in item else None
+    ),
+}
+"""When an item is due, and for what; -1: at whatever time, None: never."""
+
+
+def _entry(item: Item, index: str, partition: str, sort: str, expected: tuple[str, int] | None) -> Iterable[str]:
+    name = f"{item['SK']} of {item['PK']}"
+    if expected is None:
+        if partition in item or sort in item:
+            yield f"I-15: {name} is {index} ({item.get(partition)}), and nothing is to be done"
+        return
+    what, at = expected
+    if not item.get(partition, "").startswith(what + "#") or sort not in item:
+        yield f"I-15: {name} is not {index} for {what}"
+    elif at >= 0 and int(item[sort].split("#")[0]) != at:
+        yield f"I-15: {name} is {index} at {item[sort]}, not at {at}"
+
+
+def _attention(ty: str, item: Item) -> Iterable[str]:
+    if ty == "exchange":
+        asks = item["outcome"] == "unconfirmed" and "acknowledged" not in item
+    else:
+        is_notice = item["state"] in NOTICES and "acknowledged" not in item
+        asks = is_notice or (item["state"] == "pending" and "quarantined" in item)
+    if asks != ("a1" in item and "a2" in item) or (asks and not item["a1"].startswith(ty + "#")):
+        yield f"I-16: {item['SK']} of {item['PK']} {'is not' if asks else 'is'} shown to whom must look at it"

@@ -1,0 +1,674 @@
+"""
+More situations, for what happens rarely: each is here because something that the protocol relies on is decided in it
+and nowhere else. Registered as those of `scripts`, and taken up by every technique.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from quitclaim.domain.attention import Subject
+from quitclaim.domain.errors import IdempotencyMismatchError
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import (
+    CLAIM_LEASE_MS,
+    CONFIRM_MS,
+    DEADLINE_MS,
+    GUARD_MS,
+    LINK_VISITS,
+    MINUTE,
+    REFRESH_LEASE_MS,
+    WINDOW_MS,
+    WRONG_CODES,
+)
+from quitclaim.domain.revocations import Reach
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.tokens import MAIN
+from quitclaim.flows.connect import Callback, StartRequest, open_link, start
+from quitclaim.flows.deletion import delete_owner
+from quitclaim.flows.operator import Asked, acknowledge_for_deleted, retry
+from quitclaim.flows.stop import disconnect
+from quitclaim.flows.tokens import report
+from quitclaim.ports import Key
+from tests.proof.ledger import Fault, Kind, Refreshing
+from tests.proof.scripts import (
+    BASE,
+    HOUR_MS,
+    OTHER,
+    REF,
+    SECOND,
+    TOKEN_REACH,
+    WIDE,
+    Handler,
+    Scene,
+    attempted,
+    begin,
+    connected,
+    disconnected,
+    handler_acknowledge,
+    handler_callback,
+    handler_confirm,
+    handler_disconnect,
+    handler_reconcile,
+    handler_start,
+    handler_sweep,
+    handler_token,
+    passing,
+    situation,
+)
+from tests.proof.stepping import Process
+from tests.proof.world import CLIENT, Ports, World
+
+TENANT: Final = ConnectionRef("t2", "o", "c")
+DAY_MS: Final = 24 * HOUR_MS
+ACCESS: Final = Kind(Refreshing.STATIC, Reach.TOKEN, gives_refresh=False, idle_limit_ms=30 * DAY_MS)
+ASKED: Final = Asked("operator", "looked at it")
+
+type Made = tuple[Scene, Mapping[str, Handler]]
+
+
+# --- handlers --------------------------------------------------------------------------------------------------------
+
+
+def handler_visit(ticket: Secret) -> Handler:
+    """The connect link is opened (once more)."""
+    return lambda ports: open_link(ticket, BASE, ports.connecting)
+
+
+def handler_delete(ref: ConnectionRef = REF) -> Handler:
+    """The app deletes the owner."""
+    return lambda ports: delete_owner(ref.of_owner, ports.stopping)
+
+
+def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
+    """The app saw a 401 with a version of the token."""
+    return lambda ports: report(ref, MAIN, version, reads=ports.reads, store=ports.tokens)
+
+
+def handler_retry(ports: Ports) -> Any:
+    """An operator has every pending revocation tried again."""
+    for rid in _rids(ports.world, "pending"):
+        retry(Subject(rid=rid), ASKED, ports.operating)
+
+
+def handler_operator(ports: Ports) -> Any:
+    """An operator closes the notices of deleted owners."""
+    for rid in _rids(ports.world, "unsupported", "expired", "unconfirmed"):
+        acknowledge_for_deleted(Subject(rid=rid), ASKED, ports.operating)
+
+
+def handler_keyed_start(ref: ConnectionRef = REF) -> Handler:
+    """The app starts with an idempotency key; the same key brings the same answer (P-10)."""
+
+    def run(ports: Ports) -> Any:
+        request = StartRequest(ref, CLIENT, None, again=True, idempotency_key="key")
+        try:
+            started = start(request, ports.connecting)
+        except IdempotencyMismatchError:
+            ports.world.violation("P-10: the same request with the same key is another one")
+            raise
+        _same_answer(ports, "start", (started.connection.generation, started.expires_at))
+        return started
+
+    return run
+
+
+def handler_keyed_disconnect(ref: ConnectionRef = REF) -> Handler:
+    """The app disconnects with an idempotency key, at the generation of a ready connection."""
+
+    def run(ports: Ports) -> Any:
+        stopped = disconnect(ref, 1, ports.stopping, "key")
+        _same_answer(ports, "disconnect", (stopped.generation,))
+        return stopped
+
+    return run
+
+
+def _same_answer(ports: Ports, call: str, answer: tuple[Any, ...]) -> None:
+    first = ports.world.seen.answers.setdefault(call, answer)
+    if first != answer:
+        ports.world.violation(f"P-10: {call} answered {first}, and then {answer}")
+
+
+def _rids(world: World, *states: str) -> list[str]:
+    return sorted(
+        item["PK"][2:] for item in world.table.items() if item["ty"] == "revocation" and item["state"] in states
+    )
+
+
+def stepped(world: World, name: str, handler: Handler, upto: str) -> Process:
+    """A process that stands right before its call *upto*."""
+    process = world.process(name, handler)
+    process.begin()
+    while process.pending is not None and process.pending.what != upto:
+        process.advance()
+    return process
+
+
+def ended(process: Process) -> None:
+    """Let it on to its end."""
+    while not process.is_done:
+        process.advance()
+
+
+# --- connect ---------------------------------------------------------------------------------------------------------
+
+
+@situation("answers without a grant", Kind())
+def answers(world: World) -> Made:
+    """The provider sends the browser back with an error, or without anything."""
+    brought = begin(world)
+    denied = replace(brought, code=None, error="access_denied")
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "denied": handler_callback(denied),
+        "denied again": handler_callback(denied),
+        "fails for now": handler_callback(replace(denied, error="server_error")),
+        "no code": handler_callback(replace(brought, code=None)),
+        "start": handler_start(),
+        "disconnect": handler_disconnect(),
+        "link passes": passing(2 * HOUR_MS),
+        "reconcile": handler_reconcile,
+    }
+
+
+@situation("link opened twice", Kind())
+def link_twice(world: World) -> Made:
+    """Two browsers opened one link, and both bring a code."""
+    first, ticket = _opened(world)
+    second, _ = _visited(world, ticket)
+    return Scene(), {
+        "callback": handler_callback(first),
+        "other callback": handler_callback(second),
+        "visit": handler_visit(ticket),
+        "start": handler_start(),
+        "disconnect": handler_disconnect(),
+        "reconcile": handler_reconcile,
+        "link passes": passing(2 * HOUR_MS),
+    }
+
+
+@situation("link opened very often", Kind())
+def link_often(world: World) -> Made:
+    """One visit is left."""
+    brought, ticket = _opened(world)
+    for _ in range(LINK_VISITS - 2):
+        world.run(handler_visit(ticket))
+    return Scene(), {
+        "visit": handler_visit(ticket),
+        "visit too": handler_visit(ticket),
+        "callback": handler_callback(brought),
+        "start": handler_start(),
+    }
+
+
+def _opened(world: World) -> tuple[Callback, Secret]:
+    started = world.run(lambda ports: start(StartRequest(REF, CLIENT, None), ports.connecting))
+    return _visited(world, started.ticket)
+
+
+def _visited(world: World, ticket: Secret) -> tuple[Callback, Secret]:
+    visit = world.run(handler_visit(ticket))
+    code = f"{REF.tenant}/{REF.owner}/{REF.connection}/{len(world.ledger.codes)}"
+    world.ledger.consent(code, "alice")
+    state = Secret(visit.url.split("state=")[1])
+    return Callback(CLIENT, state, Secret(code), None, (), {visit.cookie: visit.binding.reveal()}), ticket
+
+
+@situation("start with a key", Kind())
+def start_keyed(world: World) -> Made:
+    """The app repeats its calls."""
+    return Scene(), {
+        "start": handler_keyed_start(),
+        "start again": handler_keyed_start(),
+        "other start": handler_start(),
+        "disconnect": handler_disconnect(),
+    }
+
+
+@situation("disconnect with a key", Kind())
+def disconnect_keyed(world: World) -> Made:
+    """The app repeats its disconnect."""
+    connected(world)
+    return Scene(), {
+        "disconnect": handler_keyed_disconnect(),
+        "disconnect again": handler_keyed_disconnect(),
+        "other disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "start": handler_start(),
+    }
+
+
+@situation("answer slower than its window", Kind(), TOKEN_REACH[0])
+def slow_exchange(world: World) -> Made:
+    """The provider grants, and its answer comes when the exchange is over."""
+    scene, handlers = _callback_only(world)
+    world.slow["exchange"] = WINDOW_MS + GUARD_MS
+    return scene, handlers
+
+
+@situation("answer unusable", Kind())
+def malformed(world: World) -> Made:
+    """The provider grants, in words that cannot be used."""
+    scene, handlers = _callback_only(world)
+    world.faults["exchange"] = [Fault.MALFORMED]
+    return scene, handlers
+
+
+@situation("answer lost", Kind())
+def unconfirmed(world: World) -> Made:
+    """Nobody knows what became of the exchange."""
+    brought = begin(world)
+    world.faults["exchange"] = [Fault.LOST]
+    attempted(world, handler_callback(brought))
+    return Scene(), {
+        "acknowledge": handler_acknowledge(),
+        "acknowledge too": handler_acknowledge(),
+        "start": handler_start(),
+        "disconnect": handler_disconnect(),
+        "reconcile": handler_reconcile,
+        "window passes": passing(WINDOW_MS + GUARD_MS),
+    }
+
+
+def _callback_only(world: World) -> Made:
+    brought = begin(world)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "reconcile": handler_reconcile,
+        "acknowledge": handler_acknowledge(),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "start": handler_start(),
+        "delete": handler_delete(),
+    }
+
+
+@situation("four wrong codes", Kind(), confirmation="owner")
+def wrong_codes(world: World) -> Made:
+    """One more ends the exchange."""
+    outcome = world.run(handler_callback(begin(world)))
+    scene = Scene(codes={"right": outcome.confirm_code, "wrong": Secret("code/wrong")})
+    for _ in range(WRONG_CODES - 2):
+        attempted(world, handler_confirm(scene, code="wrong"))
+    return scene, {
+        "wrong code": handler_confirm(scene, code="wrong"),
+        "wrong code too": handler_confirm(scene, code="wrong"),
+        "confirm": handler_confirm(scene),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
+    }
+
+
+@situation("held, and the provider cannot revoke", Kind(revocable=False), confirmation="owner")
+def held_unsupported(world: World) -> Made:
+    """A grant that nobody can revoke waits for its owner."""
+    outcome = world.run(handler_callback(begin(world)))
+    scene = Scene(codes={"right": outcome.confirm_code})
+    return scene, {
+        "confirm": handler_confirm(scene),
+        "start": handler_start(),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "acknowledge": handler_acknowledge(),
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
+    }
+
+
+@situation("account unreadable", *WIDE)
+def account_unknown(world: World) -> Made:
+    """A released grant whose account nobody knows yet, beside a live one of the same account."""
+    connected(world, OTHER)
+    brought = begin(world)
+    world.faults["identity"] = [Fault.NOT_ACTED]
+    attempted(world, handler_callback(brought))
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "other disconnects": handler_disconnect(OTHER),
+        "start": handler_start(),
+        "deadline passes": passing(DEADLINE_MS + GUARD_MS),
+    }
+
+
+@situation("account unreadable, nothing else", WIDE[0])
+def account_unknown_alone(world: World) -> Made:
+    """A released grant whose account nobody knows yet; another owner is about to connect that account."""
+    brought = begin(world)
+    world.faults["identity"] = [Fault.NOT_ACTED]
+    attempted(world, handler_callback(brought))
+    other = begin(world, OTHER)
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "other callback": handler_callback(other),
+        "reconcile": handler_reconcile,
+        "claim passes": passing(CLAIM_LEASE_MS + GUARD_MS),
+    }
+
+
+# --- owners ----------------------------------------------------------------------------------------------------------
+
+
+@situation("owner about to go", Kind(), TOKEN_REACH[1], WIDE[0])
+def owner_ready(world: World) -> Made:
+    """An owner with a live connection and one on its way, whom the app deletes."""
+    connected(world)
+    second = begin(world, SECOND)
+    world.now += HOUR_MS
+    return Scene(), {
+        "delete": handler_delete(),
+        "delete too": handler_delete(),
+        "token": handler_token(),
+        "second callback": handler_callback(begin(world, SECOND)),
+        "late callback": handler_callback(second),
+        "disconnect": handler_disconnect(),
+        "start": handler_start(ConnectionRef("t", "o", "e")),
+        "reconcile": handler_reconcile,
+        "sweep": handler_sweep,
+    }
+
+
+@situation("owner waiting, and about to go", Kind(), confirmation="owner")
+def owner_held(world: World) -> Made:
+    """A grant waits for an owner whom the app deletes."""
+    outcome = world.run(handler_callback(begin(world)))
+    scene = Scene(codes={"right": outcome.confirm_code, "wrong": Secret("code/wrong")})
+    return scene, {
+        "delete": handler_delete(),
+        "confirm": handler_confirm(scene),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
+    }
+
+
+@situation("owner deleted", Kind(), Kind(revocable=False), TOKEN_REACH[0])
+def owner_deleted(world: World) -> Made:
+    """Two connections are to be stopped."""
+    connected(world)
+    connected(world, SECOND)
+    world.run(handler_delete())
+    return Scene(), {
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+        "sweep": handler_sweep,
+        "operator": handler_operator,
+        "operator too": handler_operator,
+        "token": handler_token(),
+        "acknowledge": handler_acknowledge(),
+        "delete": handler_delete(),
+    }
+
+
+@situation("nobody yet", Kind())
+def nobody(world: World) -> Made:
+    """An owner of whom nothing is known."""
+    return Scene(), {
+        "start": handler_start(),
+        "second starts": handler_start(SECOND),
+        "delete": handler_delete(),
+        "delete too": handler_delete(),
+        "reconcile": handler_reconcile,
+    }
+
+
+# --- tokens ----------------------------------------------------------------------------------------------------------
+
+
+@situation("provider busy", Kind(), TOKEN_REACH[1])
+def busy(world: World) -> Made:
+    """A refresh is turned away, and another one may be open from before."""
+    connected(world)
+    world.now += HOUR_MS
+    world.faults["refresh"] = [Fault.LOST]
+    attempted(world, handler_token())
+    world.now += REFRESH_LEASE_MS + GUARD_MS
+    world.faults["refresh"] = [Fault.BUSY, Fault.NOT_SENT]
+    return Scene(), {
+        "token": handler_token(),
+        "token again": handler_token(),
+        "report": handler_report(),
+        "disconnect": handler_disconnect(),
+        "reconcile": handler_reconcile,
+        "lease passes": passing(REFRESH_LEASE_MS + GUARD_MS),
+    }
+
+
+@situation("reported", Kind(), ACCESS)
+def reported(world: World) -> Made:
+    """The app says that a token was refused."""
+    connected(world)
+    return Scene(), {
+        "report": handler_report(),
+        "report too": handler_report(),
+        "report of another": handler_report(version=2),
+        "token": handler_token(),
+        "token again": handler_token(),
+        "disconnect": handler_disconnect(),
+        "start": handler_start(),
+    }
+
+
+@situation("answer slower than its lease", Kind(), Kind(Refreshing.STATIC), Kind(Refreshing.GRACE), TOKEN_REACH[1])
+def slow_refresh(world: World) -> Made:
+    """The provider refreshes, and its answer comes when the lease is over."""
+    connected(world)
+    world.now += HOUR_MS
+    world.slow["refresh"] = REFRESH_LEASE_MS + GUARD_MS
+    return Scene(), {
+        "token": handler_token(),
+        "token again": handler_token(),
+        "report": handler_report(),
+        "disconnect": handler_disconnect(),
+        "delete": handler_delete(),
+        "reconcile": handler_reconcile,
+        "sweep": handler_sweep,
+        "start": handler_start(),
+    }
+
+
+@situation("refresh refused", Kind(), TOKEN_REACH[0])
+def refused(world: World) -> Made:
+    """The provider has ended the grant."""
+    connected(world)
+    world.now += HOUR_MS
+    for token in world.ledger.alive():
+        world.ledger.tokens[token.name] = replace(token, alive=False, why_dead="by the user")
+    return Scene(), {
+        "token": handler_token(),
+        "token again": handler_token(),
+        "disconnect": handler_disconnect(),
+        "start": handler_start(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+    }
+
+
+@situation("connected again", Kind(), TOKEN_REACH[0])
+def reconnected(world: World) -> Made:
+    """A second life of a connection, with requests that saw the first."""
+    connected(world)
+    first = begin_of(world)
+    world.run(handler_disconnect())
+    world.run(handler_sweep)
+    world.run(handler_reconcile)
+    world.run(handler_callback(begin(world, again=True)))
+    world.now += HOUR_MS
+    return Scene(), {
+        "old disconnect": lambda ports: disconnected(ports, REF, first),
+        "disconnect": handler_disconnect(),
+        "token": handler_token(),
+        "report": handler_report(),
+        "reconcile": handler_reconcile,
+        "sweep": handler_sweep,
+        "start": handler_start(),
+    }
+
+
+def begin_of(world: World) -> int:
+    """The connection's generation as it is now."""
+    item = world.table.item(Key(f"O#{REF.tenant}#{REF.owner}", f"C#{REF.connection}"))
+    return int(item["generation"]) if item else 0
+
+
+# --- revocations ------------------------------------------------------------------------------------------------------
+
+
+@situation("provider down", Kind(), TOKEN_REACH[0], *WIDE)
+def down(world: World) -> Made:
+    """A revocation was tried in vain, and will be once more."""
+    connected(world)
+    world.run(handler_disconnect())
+    world.faults["revoke"] = [Fault.BUSY, Fault.NOT_ACTED, Fault.LOST]
+    world.run(handler_sweep)
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "retry": handler_retry,
+        "retry too": handler_retry,
+        "minute passes": passing(MINUTE + GUARD_MS),
+        "deadline passes": passing(DEADLINE_MS + GUARD_MS),
+    }
+
+
+@situation("poison", Kind(), TOKEN_REACH[0])
+def poison(world: World) -> Made:
+    """A revocation's material does not open."""
+    connected(world)
+    world.run(handler_disconnect())
+    for rid in _rids(world, "pending"):
+        key = Key(f"Q#{rid}", "Q")
+        (material,) = dict(world.table.item(key) or {})["material"]
+        world.seen.sealed_in[rid] |= world.tokens_in(material["sealed"])
+        spoilt = material["sealed"].replace(b"revoke;", b"broken;")
+        world.table.alter(key, {"material": [{**material, "sealed": spoilt}]})
+    world.now += DEADLINE_MS - HOUR_MS
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "retry": handler_retry,
+        "acknowledge": handler_acknowledge(),
+        "start": handler_start(),
+        "minute passes": passing(MINUTE + GUARD_MS),
+        "deadline passes": passing(DEADLINE_MS + GUARD_MS),
+    }
+
+
+@situation("keys away", Kind(), TOKEN_REACH[0])
+def keys_away(world: World) -> Made:
+    """No key opens while all of this happens."""
+    connected(world)
+    world.now += HOUR_MS
+    world.keys_out = True
+    return Scene(), {
+        "disconnect": handler_disconnect(),
+        "token": handler_token(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "delete": handler_delete(),
+        "deadline passes": passing(DEADLINE_MS + GUARD_MS),
+    }
+
+
+@situation("parked beside another owner", *WIDE)
+def parked(world: World) -> Made:
+    """One of two sharers has stopped."""
+    connected(world)
+    connected(world, OTHER)
+    world.run(handler_disconnect())
+    world.run(handler_sweep)
+    return Scene(), {
+        "other disconnects": handler_disconnect(OTHER),
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "start": handler_start(),
+        "claim passes": passing(CLAIM_LEASE_MS + GUARD_MS),
+    }
+
+
+@situation("both sharers stopped", *WIDE)
+def both_stopped(world: World) -> Made:
+    """What was parked is to be made due, while the account is connected anew."""
+    connected(world)
+    connected(world, TENANT)
+    world.run(handler_disconnect())
+    world.run(handler_sweep)
+    brought = begin(world, OTHER)
+    world.run(handler_disconnect(TENANT))
+    return Scene(), {
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "other callback": handler_callback(brought),
+        "start": handler_start(),
+    }
+
+
+@situation("orphan beside its family", Kind(Refreshing.GRACE))
+def orphan_parked(world: World) -> Made:
+    """Two refreshes were answered, and only one could be saved: the other's token lies beside the grant."""
+    _two_answers(world)
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "disconnect": handler_disconnect(),
+        "delete": handler_delete(),
+        "reconcile": handler_reconcile,
+        "token": handler_token(),
+        "start": handler_start(),
+    }
+
+
+@situation("orphan parked, its family stopped", Kind(Refreshing.GRACE))
+def orphan_stopped(world: World) -> Made:
+    """The token that lay beside the grant is to be made due."""
+    _two_answers(world)
+    world.run(handler_sweep)
+    world.run(handler_disconnect())
+    return Scene(), {
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "start": handler_start(),
+        "acknowledge": handler_acknowledge(),
+    }
+
+
+def _two_answers(world: World) -> None:
+    connected(world)
+    world.now += HOUR_MS
+    first = stepped(world, "first", handler_token(), "answer to refresh")
+    world.now += REFRESH_LEASE_MS + GUARD_MS
+    world.run(handler_token())
+    ended(first)
+
+
+@situation("stopped by deletion during a refresh", Kind(), TOKEN_REACH[2])
+def deleted_during_refresh(world: World) -> Made:
+    """A refresh is unseen, and the owner is deleted."""
+    connected(world)
+    world.now += HOUR_MS
+    world.faults["refresh"] = [Fault.LOST]
+    attempted(world, handler_token())
+    world.run(handler_delete())
+    return Scene(), {
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+        "sweep": handler_sweep,
+        "token": handler_token(),
+        "operator": handler_operator,
+        "lease passes": passing(REFRESH_LEASE_MS + GUARD_MS),
+    }
