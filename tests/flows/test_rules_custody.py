@@ -1,0 +1,280 @@
+"""Rules of stops, revocations, notices and the barrier, by number: what a flow must do, and what it must never do."""
+
+from collections.abc import Callable
+
+import pytest
+
+from quitclaim.domain.errors import ConnectBlockedError, NeedsReconnectError, StoreError
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import DEADLINE_MS, GUARD_MS, MINUTE, SECOND
+from quitclaim.flows.connect import CallbackFailedError
+from quitclaim.flows.reconcile import Reconciled, reconcile
+from quitclaim.store.keys import account_key, connection_key, exchange_key
+from tests.fakes.clock import Budget
+from tests.fakes.provider import answers, lost_answer, lost_request
+from tests.fakes.tables import ambiguous
+from tests.flows.world import GOOGLE, OTHER, World
+
+BOB = ConnectionRef("acme-app", "bob", "google")
+
+
+def reconciled(world: World) -> Reconciled:
+    """A run in which something may fail."""
+    return reconcile(Budget(54 * SECOND), world.reconciling)
+
+
+def rid_of(world: World) -> str:
+    """The only revocation there is."""
+    (item,) = world.items("revocation")
+    return str(item["PK"]).removeprefix("Q#")
+
+
+# --- stops -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("F-20", "F-22", "D-10")
+def test_a_stop_is_not_refused_for_an_earlier_revocation_and_takes_it_over(world: World) -> None:
+    """Each generation has an intent of its own; the newer one lists what the older one still owes."""
+    world.connect()
+    world.clock.move(minutes=70)
+    world.server.next("/token", answers(400, {"error": "invalid_grant"}))
+    with pytest.raises(NeedsReconnectError):
+        world.token()
+    owed = rid_of(world)
+
+    world.disconnect()
+
+    lost, stopped = sorted(world.reads.intents(GOOGLE), key=lambda each: each.generation)
+    assert (lost.reason, stopped.reason) == ("grant_rejected", "disconnect")
+    assert lost.rids == stopped.rids == {owed}
+    assert world.notice() == "pending"
+
+
+@pytest.mark.rule("F-24", "I-5")
+def test_nothing_for_use_is_left_of_a_stopped_grant(world: World) -> None:
+    """The sealed bytes that open for use are in no item any more; what is queued is other bytes, and revoke-only."""
+    world.connect()
+    grant = world.reads.grant(GOOGLE, "main")
+    assert grant is not None
+
+    world.disconnect()
+
+    stored = str(world.stand_in.everything())
+    assert str(grant.use) not in stored
+    assert str(grant.revoke) in stored
+
+
+@pytest.mark.rule("F-6", "F-56")
+def test_a_revocation_needs_nothing_but_itself(world: World) -> None:
+    """Connection, account and exchange are taken away behind its back: the token is revoked all the same."""
+    world.connect()
+    account = world.connection().account
+    exchange = world.exchange()
+    world.disconnect()
+    for key in (connection_key(GOOGLE), account_key("acme", account or ""), exchange_key(GOOGLE, exchange.id)):
+        world.stand_in.erase(key)
+
+    world.sweep()
+
+    assert world.server.live() == []
+    assert [item["state"] for item in world.items("revocation")] == ["confirmed"]
+
+
+@pytest.mark.rule("D-7", "F-28", "F-30", "I-16")
+def test_one_purge_that_fails_keeps_nobody_else_waiting(world: World) -> None:
+    """Its stop stays due, the other's is done, and once the fault is mended so is the first."""
+    world.clients.add("second", confirmation="none")
+    world.connect()
+    world.connect(OTHER, account="bob", client="second")
+    world.disconnect()
+    world.disconnect(OTHER)
+    plain = world.reconciling.store.purge_done
+
+    def purge_done(intent: object, *given: object, **named: object) -> None:
+        if intent.ref == GOOGLE:  # type: ignore[attr-defined]
+            raise StoreError
+        plain(intent, *given, **named)  # type: ignore[arg-type]
+
+    world.reconciling.store.purge_done = purge_done  # type: ignore[method-assign, assignment]
+    for _ in range(3):
+        world.clock.move(minutes=1)
+        world.sweep()
+        reconciled(world)
+    world.faults.clear()
+    assert world.connection(OTHER).state == "revoked"
+    assert world.connection().state != "revoked"
+    assert world.start(OTHER, client="second", again=True).ticket is not None
+
+    world.reconciling.store.purge_done = plain  # type: ignore[method-assign]
+    world.minutes_pass(2)
+    assert world.connection().state == "revoked"
+
+
+@pytest.mark.rule("D-15", "F-32", "F-34")
+def test_the_owner_acknowledges_before_the_purge_is_done(new_world: Callable[..., World]) -> None:
+    """A notice is acknowledged while the stop's purge is still open; and a new grant may come once that is done."""
+    world = new_world(revocation={"shape": "none", "manual_page": "https://acme.example.com/apps"})
+    world.connect()
+    world.disconnect()
+    (intent,) = world.reads.intents(GOOGLE)
+    assert intent.purge == "pending"
+    assert world.notice() == "permission_removal_required"
+
+    assert world.acknowledge() == 1
+
+    (intent,) = world.reads.intents(GOOGLE)
+    assert (intent.purge, world.notice()) == ("pending", "acknowledged")
+    world.minutes_pass(1)
+    assert world.start(OTHER).ticket is not None
+
+
+# --- notices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("F-35", "F-37", "U-20")
+def test_the_more_pressing_of_a_stop_and_an_exchange_is_the_notice(world: World) -> None:
+    """A confirmed stop beside an attempt of unknown outcome: the owner is told of the attempt."""
+    world.connect()
+    world.disconnect()
+    world.minutes_pass(3)
+    assert world.notice() == "confirmed"
+    world.server.next("/token", lost_answer)
+
+    with pytest.raises(CallbackFailedError):
+        world.come_back(world.callback(again=True))
+
+    assert world.notice() == "permission_removal_required"
+
+
+@pytest.mark.rule("F-38", "D-9", "U-20", "F-33")
+def test_an_acknowledged_notice_shows_as_such_and_blocks_nothing(world: World) -> None:
+    """Until then the status names what blocks; repeated, the owner's word is taken again and changes nothing."""
+    world.connect()
+    world.disconnect()
+    world.server.next("/revoke", *[answers(500)] * 99)
+    pending = world.status()
+    deadline = world.reads.revocations([rid_of(world)])[rid_of(world)].deadline
+    world.clock.move(ms=DEADLINE_MS + GUARD_MS)
+    world.minutes_pass(2)
+    expired = world.status()
+
+    world.acknowledge()
+    after = world.status()
+
+    assert [(each.level.label, each.deadline) for each in pending.notices] == [("pending", deadline)]
+    assert {each.level for each in pending.blockers["acme"]} == {"pending", "purging"}
+    assert [each.level.label for each in expired.notices] == ["permission_removal_required"]
+    assert [(each.level, each.connection) for each in expired.blockers["acme"]] == [
+        ("permission_removal_required", "google")
+    ]
+    assert ([each.level.label for each in after.notices], after.blockers) == (["acknowledged"], {})
+    before = world.stand_in.everything()
+    assert world.acknowledge() == 0
+    assert world.stand_in.everything() == before
+
+
+# --- who is blocked --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("U-5", "D-8")
+def test_what_is_owed_at_one_client_blocks_no_other_client_and_no_other_owner(world: World) -> None:
+    """Only the owner's attempts at that very client."""
+    world.clients.add("second", confirmation="none")
+    world.connect()
+    world.disconnect()
+
+    with pytest.raises(ConnectBlockedError):
+        world.start(OTHER)
+
+    assert world.connect(OTHER, account="bob", client="second").state == "ready"
+    assert world.connect(BOB, account="carol").state == "ready"
+
+
+@pytest.mark.rule("D-26", "U-15", "I-4")
+@pytest.mark.parametrize("misbehaviour", [answers(400, {"error": "invalid_grant"}), lost_answer, lost_request])
+def test_an_attempt_that_fails_touches_no_grant_of_the_same_account(world: World, misbehaviour: object) -> None:
+    """Another owner's attempt at the same provider account comes to nothing: the living grant is as it was."""
+    world.connect()
+    before = world.reads.grant(GOOGLE, "main")
+    world.server.next("/token", misbehaviour)  # type: ignore[arg-type]
+
+    with pytest.raises(CallbackFailedError):
+        world.come_back(world.callback(BOB))
+
+    assert world.reads.grant(GOOGLE, "main") == before
+    assert world.token().token_version == 1
+
+
+# --- revocation ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("D-4", "U-9", "RB-24")
+def test_a_grant_without_a_refresh_token_is_connected_and_revoked(world: World) -> None:
+    """Its access token is what the revocation takes."""
+    world.server.with_refresh_token = False
+    world.connect()
+    assert world.token().token_version == 1
+
+    world.disconnect()
+    world.sweep()
+
+    assert world.server.of_kind("refresh_token") == []
+    assert world.server.live("access_token") == []
+
+
+@pytest.mark.rule("D-5", "D-13", "F-55")
+def test_what_was_never_sent_is_no_failed_attempt(world: World) -> None:
+    """The key is out: the item is given back, its material kept, nothing counted, and due in a minute."""
+    world.connect()
+    world.disconnect()
+    world.kms.is_out = True
+    world._vaults.clear()  # noqa: SLF001 - new instances, which have no key open yet
+
+    swept = world.sweep()
+
+    (found,) = world.reads.revocations([rid_of(world)]).values()
+    assert found is not None
+    assert (swept.claimed, swept.given_back, swept.deferred, swept.quarantined) == (1, 1, 0, 0)
+    assert (found.state, found.attempts, found.next) == ("pending", 0, world.clock.now() + MINUTE)
+    assert found.material
+    world.kms.is_out = False
+    world.minutes_pass(2)
+    assert world.server.live() == []
+
+
+# --- what is not lost by a clean-up that fails -----------------------------------------------------------------------
+
+
+@pytest.mark.rule("U-19", "F-63")
+def test_a_clean_up_that_fails_is_made_good_by_itself(world: World) -> None:
+    """Another account's grant cannot be released for the table is out: once its hold is over the sweep revokes it."""
+    world.connect(account="alice")
+    world.disconnect()
+    world.minutes_pass(3)
+    callback = world.callback(account="bob", again=True)
+    world.table.faults = [None, None, *[ambiguous] * 12]  # begin and hold are done
+
+    with pytest.raises(CallbackFailedError) as failed:
+        world.come_back(callback)
+
+    assert failed.value.cause.code == "STORAGE_UNAVAILABLE"
+    assert world.exchange().outcome == "held"
+    assert world.unaccounted() == []
+    world.table.faults = []
+    world.minutes_pass(3)
+    assert world.server.live() == []
+    assert (world.connection().state, world.notice()) == ("failed", "confirmed")
+
+
+@pytest.mark.rule("U-19")
+def test_the_caller_sees_why_and_not_what_was_cleaned_up(world: World) -> None:
+    """The clean-up works, and the answer is the reason for it."""
+    world.connect(account="alice")
+    world.disconnect()
+    world.minutes_pass(3)
+
+    with pytest.raises(CallbackFailedError) as failed:
+        world.come_back(world.callback(account="bob", again=True))
+
+    assert failed.value.cause.details["reason"] == "identity_mismatch"
+    assert world.exchange().outcome == "cleanup"
