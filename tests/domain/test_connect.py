@@ -97,7 +97,7 @@ def test_start_against_every_state(state, again):
     assert refused.value.details["connection_id"] == REF.connection
 
 
-@pytest.mark.rule("U-1")
+@pytest.mark.rule("U-1", "D-23")
 @pytest.mark.parametrize("state", [None, *S])
 def test_U_21_a_start_is_one_generation_on(state):
     """Authorizing in phase link, with nothing left of the life before but the account it is pinned to (S-21)."""
@@ -315,7 +315,7 @@ def changed(before: Connection, after: Connection) -> dict[str, object]:
     }
 
 
-@pytest.mark.rule("U-1")
+@pytest.mark.rule("U-1", "D-23")
 @pytest.mark.parametrize("state", S)
 def test_a_stop_is_one_generation_on(state):
     """Revoking; whose account it was stays known, for the notice and for a reconnect."""
@@ -349,6 +349,7 @@ def test_DESIGN_18_a_loss_is_no_disconnect():
     }
 
 
+@pytest.mark.rule("D-23")
 def test_a_failure_keeps_the_generation():
     """The attempt ended without a grant: nothing was ever live in this generation."""
     before = a_connection(S.AUTHORIZING, **BUSY)

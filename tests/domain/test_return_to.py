@@ -399,6 +399,12 @@ def test_S_7_whatever_is_taken_is_ours_by_every_reading(url):
         ("http://127.0.0.2/", None),
         ("http://[::2]/", None),
         ("ftp://app.example/", None),
+        ("https://user@app.example/", None),
+        ("https://user:password@app.example/", None),
+        ("https://app%2Eexample/", None),
+        ("https://app.example\\@evil.example/", None),
+        ("https://app.example:x/", None),
+        ("https:///app.example/", None),
     ],
 )
 def test_an_origin_is_scheme_host_and_port(url, origin):

@@ -538,7 +538,13 @@ def test_an_event_of_another_api_is_refused(served, event):
 
 def test_without_an_api_id_nothing_is_ours(spoken):
     """A stack whose parameter is missing serves nobody, least of all an event without an id."""
-    handler = handler_of(new_resolver(), spoken.telemetry, lambda: "")
+    app = new_resolver()
+
+    @app.get("/x")
+    def served():
+        return answer({})
+
+    handler = handler_of(app, spoken.telemetry, lambda: "")
 
     assert handler(http_event("GET", "/x", api_id=""), Context())["statusCode"] == 404
 

@@ -63,6 +63,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.rule("F-11")
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: type(fault).__name__)
 def test_a_call_that_fails_is_a_line_in_the_log_and_nothing_else(spoken, fault):
     """What was asked for is due by itself as well; no library's words."""

@@ -39,6 +39,7 @@ def test_a_pause_lasts():
     assert 0.015 < time.monotonic() - before < 5
 
 
+@pytest.mark.rule("F-59")
 def test_ids_and_secrets_are_random_and_fit_into_keys_and_addresses():
     """128 and 256 bits, url-safe; no two are the same."""
     ids = [RandomIds().new_id() for _ in range(200)]
