@@ -9,6 +9,7 @@ so that the judge can tell which token lies where; the real sealing has tests of
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
+from zlib import crc32
 
 from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError, StoreError
 from quitclaim.domain.facts import ProviderFacts
@@ -399,12 +400,14 @@ class OpenVault:
 
     def _seal(self, purpose: str, subject: str, generation: int, version: int, pair: str, text: str) -> bytes:
         self._refuse_outage()
-        return f"{purpose};{subject};{generation};{version};{pair};{text}".encode()
+        bound = f"{purpose};{subject};{generation};{version};{pair}"
+        return f"{bound};{_sum(bound, text)};{text}".encode()
 
     def _open(self, purpose: str, subject: str, generation: int, version: int, pair: str, sealed: bytes) -> str:
         self._refuse_outage()
-        bound, _, text = sealed.decode().rpartition(";")
-        if bound != f"{purpose};{subject};{generation};{version};{pair}":
+        bound = f"{purpose};{subject};{generation};{version};{pair}"
+        found, _, text = sealed.decode(errors="replace").rpartition(";")
+        if found != f"{bound};{_sum(bound, text)}":
             raise SealBrokenError
         return text
 
@@ -415,6 +418,11 @@ class OpenVault:
 
 def _of(ref: ConnectionRef) -> str:
     return f"{ref.tenant}/{ref.owner}/{ref.connection}"
+
+
+def _sum(bound: str, text: str) -> int:
+    """So that bytes that were changed do not open."""
+    return crc32(f"{bound};{text}".encode())
 
 
 def _tokens_in(sealed: bytes) -> frozenset[str]:
