@@ -63,6 +63,7 @@ def test_the_schedule_revokes_what_is_due(stage):
     }
 
 
+@pytest.mark.rule("F-11")
 def test_a_heartbeat_that_fails_stops_no_sweep(stage):
     """It is told of; the clients of now are swept."""
     stopped(stage, "one")
