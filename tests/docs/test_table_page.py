@@ -90,6 +90,7 @@ def test_every_write_is_named_with_a_method_that_exists() -> None:
     assert [name for name in named if f"def {name}(" not in text] == []
 
 
+@pytest.mark.rule("F-2")
 @pytest.mark.parametrize("item", ITEMS)
 def test_an_item_has_the_attributes_that_the_page_says(item: str) -> None:
     """No attribute without a place on the page, none on it that the code does not know."""
@@ -100,6 +101,7 @@ def test_an_item_has_the_attributes_that_the_page_says(item: str) -> None:
     assert told - BESIDE == {each.name for each in fields(kind)} - in_key - {"v"}
 
 
+@pytest.mark.rule("F-2")
 def test_every_prefix_of_a_key_is_on_the_page() -> None:
     """A kind of item that the page does not have cannot be stored; dependents come later."""
     section = PAGE.split("\n## 2. Items\n")[1].split("\n## 3.")[0]

@@ -61,6 +61,7 @@ def code_of(attempt: Callable[[], object]) -> str:
 # --- start -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("U-12", "I-18")
 def test_the_same_key_gets_the_same_link_again(world: World) -> None:
     """A call that is repeated with its key begins nothing and answers the first link, which is stored nowhere."""
     first = world.start(idempotency_key="k1")
@@ -75,6 +76,7 @@ def test_the_same_key_gets_the_same_link_again(world: World) -> None:
     assert first.ticket.reveal() not in str(before)
 
 
+@pytest.mark.rule("U-12")
 def test_the_same_key_gets_the_same_answer_whatever_happened_since(world: World) -> None:
     """The first answer stands, although the connection went on."""
     first = world.start(idempotency_key="k1")
@@ -112,6 +114,7 @@ def test_an_unknown_client_begins_nothing(world: World) -> None:
     assert world.stand_in.everything() == {}
 
 
+@pytest.mark.rule("U-5", "D-8", "D-9", "U-20", "F-16")
 def test_a_start_names_what_stands_before_it(world: World) -> None:
     """An owed revocation of the same client blocks, with its deadline; another client's does not (U-5)."""
     world.clients.add("second", confirmation="none")
@@ -128,6 +131,7 @@ def test_a_start_names_what_stands_before_it(world: World) -> None:
     assert world.connection(OTHER).client == "second"
 
 
+@pytest.mark.rule("F-17")
 def test_an_open_purge_asks_to_come_again(world: World) -> None:
     """Data of the stopped connection is still being removed: that passes by itself."""
     world.connect()
@@ -217,6 +221,7 @@ def test_a_link_ends_when_its_time_is_over(world: World) -> None:
     assert code_of(lambda: world.visit(started)) == "OAUTH_STATE_INVALID"
 
 
+@pytest.mark.rule("S-5")
 def test_any_of_the_visits_may_be_finished_but_only_one(world: World) -> None:
     """The first callback that comes back spends its siblings."""
     started = world.start()
@@ -242,6 +247,7 @@ REFUSED: dict[str, tuple[dict[str, object], type[QuitclaimError]]] = {
 }
 
 
+@pytest.mark.rule("S-1", "S-4", "RB-49", "RB-50")
 @pytest.mark.parametrize(("changes", "error"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_does_not_belong_together_consumes_nothing(
     new_world: Worlds, changes: dict[str, object], error: type[QuitclaimError]
@@ -261,6 +267,7 @@ def test_what_does_not_belong_together_consumes_nothing(
     assert world.come_back(good).status == "ready"
 
 
+@pytest.mark.rule("U-17", "S-5")
 @pytest.mark.parametrize(("early_ms", "accepted"), [(1, True), (0, False)])
 def test_a_state_ends_when_its_time_is_over(world: World, early_ms: int, accepted: bool) -> None:
     """`t <= now` is over."""
@@ -332,6 +339,7 @@ def test_a_callback_without_a_code(world: World, error: str | None, code: str, s
         assert world.come_back(world.approved(world.visit(started))).status == "ready"
 
 
+@pytest.mark.rule("F-16", "F-17", "I-9")
 def test_a_callback_behind_something_owed_is_refused_before_the_code_is_sent(world: World) -> None:
     """What came to be owed while the user was away decides at the begin."""
     callback = world.callback()
@@ -344,6 +352,7 @@ def test_a_callback_behind_something_owed_is_refused_before_the_code_is_sent(wor
     assert world.come_back(callback).status == "ready"
 
 
+@pytest.mark.rule("F-18")
 def test_a_callback_beside_another_connection_s_exchange_waits_for_it(asking_world: World) -> None:
     """One exchange of an owner and client at a time (F-18)."""
     world = asking_world
@@ -370,6 +379,7 @@ def test_a_granted_code_is_a_live_grant(world: World) -> None:
     assert world.token().access_token.reveal() == world.server.of_kind("access_token")[0]
 
 
+@pytest.mark.rule("F-7", "S-14", "I-17")
 def test_nothing_of_a_grant_is_readable_in_the_table(world: World) -> None:
     """No token, code, ticket, verifier or account stands in any item."""
     started = world.start()
@@ -395,6 +405,7 @@ ENDED: dict[str, tuple[Misbehaviour, str, str]] = {
 }
 
 
+@pytest.mark.rule("F-67", "S-6", "U-4", "D-38")
 @pytest.mark.parametrize(("misbehaviour", "code", "outcome"), ENDED.values(), ids=ENDED.keys())
 def test_an_exchange_that_gives_nothing_ends(world: World, misbehaviour: Misbehaviour, code: str, outcome: str) -> None:
     """Refused or not sent owes nothing, unknown is a notice; the code is sent once, and the connection has failed."""
@@ -413,6 +424,7 @@ def test_an_exchange_that_gives_nothing_ends(world: World, misbehaviour: Misbeha
         assert code_of(lambda: world.start(OTHER)) == "CONNECT_BLOCKED"
 
 
+@pytest.mark.rule("F-34", "U-4")
 def test_an_unconfirmed_exchange_is_acknowledged_once_its_window_is_over(world: World) -> None:
     """Only then can no grant of it still come: before, the owner is asked to wait (custody rule 2)."""
     world.server.next("/token", lost_answer)
@@ -427,6 +439,7 @@ def test_an_unconfirmed_exchange_is_acknowledged_once_its_window_is_over(world: 
     assert world.connect().state == "ready"
 
 
+@pytest.mark.rule("RB-02", "I-1")
 def test_a_grant_in_a_broken_answer_is_salvaged_and_revoked(world: World) -> None:
     """A token that stands in what cannot be read may be alive: it is queued, and ends at the provider."""
     world.server.next("/token", cut_off)
@@ -441,6 +454,7 @@ def test_a_grant_in_a_broken_answer_is_salvaged_and_revoked(world: World) -> Non
     assert world.notice() == "confirmed"
 
 
+@pytest.mark.rule("F-68", "D-24")
 def test_a_worker_that_dies_before_its_answer_leaves_a_notice(world: World) -> None:
     """The exchange lapses, the owner is told, and says so before a new attempt."""
     world.server.next("/token", killed)
@@ -455,6 +469,7 @@ def test_a_worker_that_dies_before_its_answer_leaves_a_notice(world: World) -> N
     assert world.events() == ["exchange.unconfirmed"]
 
 
+@pytest.mark.rule("F-64", "U-3", "RB-34")
 @pytest.mark.parametrize("confirmation", ["none", "owner"])
 def test_a_worker_that_dies_after_its_hold_leaves_a_revocation(new_world: Worlds, confirmation: str) -> None:
     """Once the hold is over the sweep takes the grant, and reconciliation closes its exchange."""
@@ -475,6 +490,7 @@ def test_a_worker_that_dies_after_its_hold_leaves_a_revocation(new_world: Worlds
 # --- late grants -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-2", "F-61")
 def test_a_grant_that_comes_after_its_window_is_revoked(world: World) -> None:
     """The answer is 61 seconds late and nobody has lapsed it yet: it is queued, and the connection fails."""
     world.server.next("/token", after(lambda: world.clock.move(seconds=61)))
@@ -489,6 +505,7 @@ def test_a_grant_that_comes_after_its_window_is_revoked(world: World) -> None:
     assert world.connect().state == "ready"
 
 
+@pytest.mark.rule("D-2", "U-4", "F-66")
 def test_a_grant_that_comes_after_its_lapse_takes_the_notice_back(world: World) -> None:
     """It was unconfirmed; now it is known, owed and revoked, and there is nothing to acknowledge."""
     world.server.next("/token", after(lambda: (world.clock.move(seconds=66), world.reconcile())))
@@ -501,6 +518,7 @@ def test_a_grant_that_comes_after_its_lapse_takes_the_notice_back(world: World) 
     assert (world.notice(), world.server.live("refresh_token")) == ("confirmed", [])
 
 
+@pytest.mark.rule("D-2", "F-66", "RB-33")
 def test_a_grant_that_comes_after_a_disconnect_belongs_to_the_stop(world: World) -> None:
     """The stop does not close before the late token is revoked (custody rule 5)."""
     world.server.next(
@@ -516,6 +534,7 @@ def test_a_grant_that_comes_after_a_disconnect_belongs_to_the_stop(world: World)
     assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
 
 
+@pytest.mark.rule("F-63", "F-65", "RB-33")
 def test_a_grant_that_comes_in_time_after_a_disconnect_is_released(world: World) -> None:
     """The exchange was still open: held, found moved on, due at once."""
     world.server.next("/token", after(world.disconnect))
@@ -545,6 +564,7 @@ def test_a_grant_that_comes_while_nothing_is_as_it_was_is_queued_all_the_same(wo
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("RB-54", "S-21")
 def test_another_account_at_a_reconnect_is_released_and_revoked(world: World) -> None:
     """A connection stays with the account that it was made for (S-21)."""
     world.connect(account="alice")
@@ -561,6 +581,7 @@ def test_another_account_at_a_reconnect_is_released_and_revoked(world: World) ->
     assert world.connect(account="alice").state == "ready"
 
 
+@pytest.mark.rule("S-21", "F-63")
 @pytest.mark.parametrize("answer", [answers(401), answers(500), answers(200, {"name": "x"}), lost_answer])
 def test_an_account_that_cannot_be_read_is_not_installed(world: World, answer: Misbehaviour) -> None:
     """Nobody knows whose grant it is: it is revoked."""
@@ -593,6 +614,7 @@ def test_a_provider_without_an_identity_is_connected_without_an_account(new_worl
     assert world.items("account") == []
 
 
+@pytest.mark.rule("U-15")
 def test_two_connections_of_one_account_are_counted(world: World) -> None:
     """The account knows how many grants live on it (custody rule 10)."""
     world.connect()
@@ -608,6 +630,7 @@ def test_two_connections_of_one_account_are_counted(world: World) -> None:
     assert account["live"] == "1"
 
 
+@pytest.mark.rule("RB-22", "F-60")
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_grant_begun_before_a_wide_revocation_ended_is_not_installed(new_world: Worlds, finished: bool) -> None:
     """It may have been ended on its way: the user starts again (custody rule 10)."""
@@ -648,6 +671,7 @@ def test_a_grant_begun_after_a_wide_revocation_is_installed_although_it_is_not_f
 # --- install: refused ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-65", "I-3")
 def test_a_connection_that_is_started_anew_meanwhile_keeps_no_old_grant(world: World) -> None:
     """The app starts again while the answer is on its way: the old answer is released."""
     started = world.start()
@@ -731,6 +755,7 @@ def test_a_code_is_read_as_people_write_it(asking_world: World) -> None:
     assert world.connection().state == "ready"
 
 
+@pytest.mark.rule("RB-49", "S-1")
 def test_the_bound_browser_that_repeats_its_callback_gets_the_same_code(asking_world: World) -> None:
     """A reload loses nothing; another browser gets nothing."""
     world = asking_world
@@ -780,6 +805,7 @@ def test_the_right_code_after_four_wrong_ones_installs(asking_world: World) -> N
     assert world.connection().state == "ready"
 
 
+@pytest.mark.rule("F-65", "U-17")
 @pytest.mark.parametrize(("early_ms", "installed"), [(1, True), (0, False)])
 def test_a_code_that_comes_too_late_installs_nothing(asking_world: World, early_ms: int, installed: bool) -> None:
     """Ten minutes, and not one millisecond more; what comes late is released at once."""
@@ -796,6 +822,7 @@ def test_a_code_that_comes_too_late_installs_nothing(asking_world: World, early_
         assert world.server.live("refresh_token") == []
 
 
+@pytest.mark.rule("F-64")
 def test_a_grant_that_nobody_confirms_is_revoked(asking_world: World) -> None:
     """Sweep and reconciliation end it, and the connection has failed."""
     world = asking_world
@@ -821,6 +848,7 @@ def test_a_code_that_is_repeated_answers_the_same(asking_world: World) -> None:
     assert world.stand_in.everything() == before
 
 
+@pytest.mark.rule("F-65")
 def test_a_code_after_a_disconnect_installs_nothing(asking_world: World) -> None:
     """The stop has ended the waiting exchange, and its grant is revoked."""
     world = asking_world

@@ -337,7 +337,7 @@ def test_without_a_limit_nobody_is_asked(new_world: Callable[..., World], limit:
     assert world.reads.grant(GOOGLE, "main").next_care is None
 
 
-@pytest.mark.rule("I-15")
+@pytest.mark.rule("I-15", "F-44")
 @pytest.mark.parametrize(
     "misbehaviour", [not_connected, answers(503), lost_answer, answers(401, {"error": "invalid_client"})]
 )
@@ -385,6 +385,7 @@ def test_a_grant_that_cannot_be_refreshed_leaves_the_list(new_world: Callable[..
     assert world.connection().state == "ready"
 
 
+@pytest.mark.rule("RB-03")
 def test_the_end_of_a_grant_is_told_once_before_it(new_world: Callable[..., World]) -> None:
     """The provider counts from consent, whatever is refreshed: a week before, the app hears of it, and only once."""
     world = new_world()
@@ -454,7 +455,7 @@ def test_what_is_finished_goes_a_day_after_its_deadline(world: World, upkeep: Up
     world.start(again=True)
 
 
-@pytest.mark.rule("F-69", "F-36")
+@pytest.mark.rule("F-69", "F-36", "RB-29")
 def test_a_notice_stays_until_somebody_acknowledges_it(world: World, upkeep: Upkeep) -> None:
     """For a year; and goes once the owner has spoken."""
     world.connect()
@@ -493,6 +494,31 @@ def test_what_a_running_stop_lists_stays(world: World, upkeep: Upkeep) -> None:
     world.minutes_pass(16)
     upkeep.run()
     assert world.items("revocation") == []
+
+
+@pytest.mark.rule("F-69")
+def test_what_an_open_stop_may_still_ask_about_stays(world: World, upkeep: Upkeep) -> None:
+    """What became of an exchange of its own generation counts for what the stop says of itself."""
+    callback = world.callback()
+    world.server.next("/token", lost_answer)
+    with pytest.raises(Exception, match="EXCHANGE_UNCONFIRMED"):
+        world.come_back(callback)
+    world.clock.move(minutes=2)
+    generation = world.connection().generation
+    world.disconnect()
+    intent = intent_key(GOOGLE, generation)
+    world.stand_in.alter(intent, put={"comp_open": 1})
+    world.acknowledge()
+
+    for _ in range(3):
+        upkeep.days_pass(8)
+    assert [item["outcome"] for item in world.items("exchange")] == ["unconfirmed"]
+
+    world.stand_in.alter(intent, put={"comp_open": 0})
+    world.minutes_pass(16)
+    for _ in range(3):
+        upkeep.days_pass(8)
+    assert world.items("exchange") == []
 
 
 @pytest.mark.rule("F-69", "F-37")
@@ -585,7 +611,7 @@ def test_of_a_deleted_owner_only_the_fence_stays(world: World, upkeep: Upkeep) -
         world.start()
 
 
-@pytest.mark.rule("F-69")
+@pytest.mark.rule("F-69", "RB-29")
 def test_a_pending_or_parked_revocation_never_goes(new_world: Callable[..., World]) -> None:
     """Whatever the time: it holds a grant."""
     world = new_world(revocation__reach="authorization")

@@ -42,6 +42,7 @@ def the_revocation(world: World) -> dict[str, Any]:
 # --- confirmed -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-52", "F-4")
 @pytest.mark.parametrize("reach", ["token", "family", "authorization", "account"])
 def test_a_due_token_is_revoked(new_world: Worlds, reach: str) -> None:
     """One call, one confirmation; the material is gone, and so is the token."""
@@ -56,6 +57,7 @@ def test_a_due_token_is_revoked(new_world: Worlds, reach: str) -> None:
     assert world.server.live("refresh_token") == []
 
 
+@pytest.mark.rule("F-52", "U-8", "D-34", "RB-25", "RB-27")
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
@@ -95,6 +97,7 @@ def test_nothing_due_costs_no_call(world: World) -> None:
     assert (spent.writes, world.server.asked) == ([], asked)
 
 
+@pytest.mark.rule("F-47", "F-55")
 def test_a_sweep_takes_everything_that_is_due(world: World) -> None:
     """Every owner's revocation in one run, each once."""
     refs = [ConnectionRef("acme-app", f"owner-{number}", "google") for number in range(6)]
@@ -119,6 +122,7 @@ def test_a_kick_reads_by_key(world: World) -> None:
     assert (swept.confirmed, "index" in spent.reads) == (1, False)
 
 
+@pytest.mark.rule("F-46", "F-54")
 def test_a_run_without_time_claims_nothing(world: World) -> None:
     """A claim whose call would not fit is left to the next run."""
     rid = stopped(world)
@@ -132,6 +136,7 @@ def test_a_run_without_time_claims_nothing(world: World) -> None:
 # --- again, and when -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("U-7", "F-52", "D-25", "D-16")
 def test_a_provider_that_is_out_is_asked_again_by_the_ladder(world: World) -> None:
     """1, 2, 4, 8, 15, 15 … minutes; each try is counted, and the index shows the next."""
     stopped(world)
@@ -157,6 +162,7 @@ def test_a_provider_s_wish_counts_where_it_is_longer(world: World) -> None:
     assert int(the_revocation(world)["next"]) == world.clock.now() + 900 * SECOND
 
 
+@pytest.mark.rule("D-13", "RB-20")
 def test_the_clients_secret_is_ours_to_mend(world: World) -> None:
     """No attempt is counted, the material stays, and it is tried again in a minute."""
     stopped(world)
@@ -171,6 +177,7 @@ def test_the_clients_secret_is_ours_to_mend(world: World) -> None:
     assert world.sweep().confirmed == 1
 
 
+@pytest.mark.rule("RB-29", "D-13")
 def test_a_client_that_was_taken_out_of_the_configuration_keeps_its_revocations(world: World) -> None:
     """They wait for it until their deadline."""
     rid = stopped(world)
@@ -184,6 +191,7 @@ def test_a_client_that_was_taken_out_of_the_configuration_keeps_its_revocations(
     assert world.sweep().confirmed == 1
 
 
+@pytest.mark.rule("D-5", "D-13")
 def test_a_key_that_cannot_be_had_is_waited_for(world: World) -> None:
     """An outage of KMS makes no quarantine and counts no attempt (D-5)."""
     stopped(world)
@@ -221,6 +229,7 @@ def broken_seal(world: World, rid: str) -> None:
     )
 
 
+@pytest.mark.rule("D-5", "F-50")
 def test_what_does_not_open_is_quarantined_and_ends_unreadable(world: World) -> None:
     """Kept until the deadline, in case a key or release mends it; then a notice of its own kind (D-5)."""
     rid = stopped(world)
@@ -235,6 +244,7 @@ def test_what_does_not_open_is_quarantined_and_ends_unreadable(world: World) -> 
     assert (the_revocation(world)["state"], world.notice()) == ("unreadable", "permission_removal_required")
 
 
+@pytest.mark.rule("I-16", "F-50")
 def test_one_that_does_not_open_does_not_keep_the_others_alive(world: World) -> None:
     """Each by itself (I-16)."""
     rid = stopped(world)
@@ -265,6 +275,7 @@ def test_one_that_keeps_killing_its_worker_is_quarantined(world: World) -> None:
 # --- the deadline ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-48", "U-17", "I-8")
 @pytest.mark.parametrize(("after_ms", "state"), [(GUARD_MS - 1, "pending"), (GUARD_MS, "expired")])
 def test_a_revocation_that_is_not_confirmed_in_time_expires(world: World, after_ms: int, state: str) -> None:
     """23 h 59 min and a guard: the material is erased, the owner is told, the new grant waits for the word."""
@@ -279,6 +290,7 @@ def test_a_revocation_that_is_not_confirmed_in_time_expires(world: World, after_
     assert ("material" in the_revocation(world)) == (state == "pending")
 
 
+@pytest.mark.rule("F-32", "F-34", "U-20", "D-9")
 def test_an_expired_revocation_is_the_owner_s_to_end(world: World) -> None:
     """Notice, event, receipt, blocker; after the acknowledgement a new grant may come."""
     stopped(world)
@@ -301,6 +313,7 @@ def test_an_expired_revocation_is_the_owner_s_to_end(world: World) -> None:
     assert world.connect(again=True).state == "ready"
 
 
+@pytest.mark.rule("F-48")
 def test_a_leased_revocation_expires_as_well(world: World) -> None:
     """A worker that died in its last minute holds nothing up."""
     stopped(world)
@@ -315,6 +328,7 @@ def test_a_leased_revocation_expires_as_well(world: World) -> None:
     assert the_revocation(world)["state"] == "expired"
 
 
+@pytest.mark.rule("F-51", "D-13")
 def test_no_call_is_sent_that_does_not_fit_before_the_deadline(world: World) -> None:
     """A lease ends at the deadline; with less than the shortest call left it is given back, and then expires."""
     stopped(world)
@@ -328,6 +342,7 @@ def test_no_call_is_sent_that_does_not_fit_before_the_deadline(world: World) -> 
 # --- crashes and repetitions -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-16", "D-25")
 @pytest.mark.parametrize("fault", [killed_before, killed_after], ids=lambda fault: fault.__name__)
 @pytest.mark.parametrize("number", [0, 1], ids=["claim", "settle"])
 def test_a_worker_that_dies_is_followed_by_the_next(world: World, fault: object, number: int) -> None:
@@ -358,6 +373,7 @@ def test_a_settle_whose_answer_was_lost_is_done(world: World) -> None:
     assert world.connection().closed_as == "confirmed"
 
 
+@pytest.mark.rule("F-49")
 def test_two_runs_at_once_send_one_call(world: World) -> None:
     """The second comes while the first waits for the provider: the claim is not its own."""
     rid = stopped(world)
@@ -380,6 +396,7 @@ def replace_calls(world: World) -> World:
 # --- reach: what lives in it -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("RB-21", "RB-22", "U-15")
 def test_a_wide_revocation_waits_while_another_grant_of_the_account_lives(new_world: Worlds) -> None:
     """Two tenants, one account, one client: the first to leave must not end the other's access (RB-22)."""
     world = new_world(**WIDE)
@@ -412,6 +429,7 @@ def test_a_parked_revocation_is_in_nobody_s_way(new_world: Worlds) -> None:
     assert the_revocation(world)["state"] == "parked"
 
 
+@pytest.mark.rule("RB-21", "RB-28c")
 def test_the_last_to_leave_wakes_what_is_parked(new_world: Worlds) -> None:
     """Fresh deadline, and then both are revoked; each owner has its receipt."""
     world = new_world(**WIDE)
@@ -445,6 +463,7 @@ def test_a_grant_is_parked_while_a_sibling_of_its_owner_lives(new_world: Worlds)
     assert world.connection().closed_as == "released"
 
 
+@pytest.mark.rule("U-15")
 def test_reach_family_does_not_care_for_the_account(world: World) -> None:
     """The call ends one consent's tokens: another grant of the account lives on."""
     world.connect(ELSEWHERE)
@@ -518,6 +537,7 @@ def test_a_wide_revocation_is_never_sent_blind(new_world: Worlds) -> None:
 # --- acknowledgement -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-33")
 def test_an_acknowledgement_is_repeated_in_peace(world: World) -> None:
     """The second time there is nothing left to acknowledge, and nothing is told again."""
     stopped(world)
@@ -529,6 +549,7 @@ def test_an_acknowledgement_is_repeated_in_peace(world: World) -> None:
     assert world.events("removal.acknowledged") == ["removal.acknowledged"]
 
 
+@pytest.mark.rule("F-32", "D-9")
 def test_a_notice_may_be_acknowledged_before_its_finishing_step(world: World) -> None:
     """The finishing step then asks for no second word."""
     stopped(world)

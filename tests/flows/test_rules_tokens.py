@@ -82,22 +82,6 @@ def test_a_lease_that_cannot_be_given_back_fails_nothing(world: World) -> None:
     assert world.connection().state == "ready"
 
 
-@pytest.mark.rule("RB-06")
-def test_a_refresh_token_that_is_not_replaced_is_kept(new_world: Callable[..., World]) -> None:
-    """Three refreshes in a row answer without one: each is asked with the first, and the last is revoked with it."""
-    world = new_world(refresh__rotates="no", refresh__old_token_after_rotation="unknown")
-    world.connect()
-
-    for version in (2, 3, 4):
-        world.clock.move(minutes=70)
-        assert world.token().token_version == version
-
-    assert len(world.server.of_kind("refresh_token")) == 1
-    world.disconnect()
-    world.sweep()
-    assert world.server.live() == []
-
-
 @pytest.mark.rule("RB-12", "F-9")
 def test_a_kept_refresh_token_is_sealed_anew_with_the_current_key(new_world: Callable[..., World]) -> None:
     """The refresh brought no new refresh token: the old one moves to the new key with the rest, and opens."""

@@ -39,6 +39,7 @@ def test_a_disconnect_ends_the_grant_at_the_provider(world: World) -> None:
     assert (receipt["outcome"], receipt["connection_id"], receipt["generation"]) == ("confirmed", "google", 1)
 
 
+@pytest.mark.rule("F-19", "D-5", "U-23")
 def test_a_disconnect_needs_no_key_and_no_provider(world: World) -> None:
     """Both are out, and the stop goes through (D-5)."""
     world.connect()
@@ -52,6 +53,7 @@ def test_a_disconnect_needs_no_key_and_no_provider(world: World) -> None:
     assert world.connection().state == "revoking"
 
 
+@pytest.mark.rule("F-25", "I-18")
 def test_a_disconnect_that_is_repeated_changes_nothing(world: World) -> None:
     """The generation that was stopped, and the one it has now, are answered with the stop."""
     world.connect()
@@ -64,6 +66,7 @@ def test_a_disconnect_that_is_repeated_changes_nothing(world: World) -> None:
     assert world.stand_in.everything() == before
 
 
+@pytest.mark.rule("F-25")
 def test_a_disconnect_of_an_older_generation_is_refused(world: World) -> None:
     """Whoever saw an earlier life must not end this one (C-19)."""
     world.connect()
@@ -116,6 +119,7 @@ def test_a_disconnect_of_a_waiting_link_owes_nothing(world: World) -> None:
     assert world.reads.receipts(OWNER) == []
 
 
+@pytest.mark.rule("F-65")
 def test_a_disconnect_ends_a_waiting_confirmation_at_once(asking_world: World) -> None:
     """The held grant is due and kicked; nobody waits ten minutes (7.19)."""
     world = asking_world
@@ -130,6 +134,7 @@ def test_a_disconnect_ends_a_waiting_confirmation_at_once(asking_world: World) -
     assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
 
 
+@pytest.mark.rule("F-68", "I-13")
 def test_a_disconnect_during_an_exchange_waits_for_its_end(world: World) -> None:
     """The answer may still come: the stop does not close before the exchange is acknowledged (custody rule 5)."""
     world.server.next("/token", killed)
@@ -158,6 +163,7 @@ def test_a_failed_connection_is_stopped_as_well(world: World) -> None:
     assert (world.connection().state, world.connection().closed_as) == ("revoked", "not_needed")
 
 
+@pytest.mark.rule("F-20", "F-22", "D-10")
 def test_a_stop_after_a_loss_takes_its_debts_along(world: World) -> None:
     """What the lost grant still owes is the stop's as well: it closes when that is settled."""
     world.connect()
@@ -174,6 +180,7 @@ def test_a_stop_after_a_loss_takes_its_debts_along(world: World) -> None:
     assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
 
 
+@pytest.mark.rule("D-8")
 def test_another_connection_is_left_alone(world: World) -> None:
     """A stop ends one grant, not the owner's others."""
     world.connect()
@@ -194,6 +201,7 @@ NEIGHBOURS = {
 }
 
 
+@pytest.mark.rule("D-10", "F-10")
 @pytest.mark.parametrize("key", NEIGHBOURS.values(), ids=NEIGHBOURS.keys())
 def test_a_stop_is_decided_again_until_it_commits(world: World, key: object) -> None:
     """Whatever moved in between is read again: no state and no neighbour refuses it for good."""
@@ -222,6 +230,7 @@ def test_a_stop_does_not_care_for_a_busy_barrier(world: World) -> None:
     assert len(spent.writes) == 1
 
 
+@pytest.mark.rule("D-10")
 def test_an_account_that_moves_all_the_time_is_no_reason_to_give_up(world: World) -> None:
     """Other connections join and leave; the stop takes its turn."""
     world.connect()
@@ -276,6 +285,7 @@ def test_a_table_that_does_not_answer_is_said_so(world: World) -> None:
 NONE = {"revocation": {"shape": "none", "manual_page": "https://acme.example.com/apps"}}
 
 
+@pytest.mark.rule("RB-30", "U-8", "F-21", "RB-28b")
 def test_a_provider_without_a_revocation_leaves_a_notice_with_its_page(new_world: Worlds) -> None:
     """The stop goes through; the owner is told where to remove the access, and says so (U-8)."""
     world = new_world(**NONE)
@@ -294,6 +304,7 @@ def test_a_provider_without_a_revocation_leaves_a_notice_with_its_page(new_world
     assert world.events("connection.closed") == ["connection.closed"]
 
 
+@pytest.mark.rule("F-21", "U-8")
 def test_a_token_that_the_revocation_does_not_take_leaves_a_notice(new_world: Worlds) -> None:
     """Only refresh tokens are taken, and there is none: nothing is sent that cannot work."""
     world = new_world(revocation__takes="refresh")

@@ -144,6 +144,7 @@ def test_a_refresh_rotates(world: World) -> None:
     assert (grant.attempts, grant.lease) == (frozenset(), None)
 
 
+@pytest.mark.rule("RB-06")
 def test_a_refresh_token_that_is_not_rotated_is_kept(new_world: Worlds) -> None:
     """An answer without one means: keep the one you have (RFC 6749 section 6)."""
     world = connected(new_world(**STATIC), left_ms=0)
@@ -205,6 +206,7 @@ def test_a_surviving_predecessor_within_reach_is_left_alone(new_world: Worlds) -
     assert world.server.live("refresh_token") == []
 
 
+@pytest.mark.rule("RB-23", "U-9")
 def test_both_tokens_are_revoked_where_a_call_ends_only_one(new_world: Worlds) -> None:
     """Reach token, either kind taken: the access token is not left to run out (RB-23)."""
     world = connected(new_world(revocation__reach="token"))
@@ -219,6 +221,7 @@ def test_both_tokens_are_revoked_where_a_call_ends_only_one(new_world: Worlds) -
 # --- refused before it is sent ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-39")
 def test_a_refresh_that_does_not_fit_is_not_begun(world: World) -> None:
     """Call and save need seven seconds of the invocation: less, and nothing is recorded."""
     connected(world, left_ms=0)
@@ -250,6 +253,7 @@ def test_a_refresh_without_what_it_needs_is_not_recorded(world: World, what: str
 # --- losers ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("RB-40", "RB-42", "F-40")
 def test_a_loser_waits_and_gets_the_winner_s_token(world: World) -> None:
     """It never sends a refresh of its own while the lease is another's (RB-42)."""
     connected(world, left_ms=0)
@@ -270,6 +274,7 @@ def test_a_loser_waits_and_gets_the_winner_s_token(world: World) -> None:
     assert world.server.asked.count("/token") == 2
 
 
+@pytest.mark.rule("F-40", "RB-42")
 def test_a_loser_waits_five_seconds_at_most_and_learns_when_to_come_again(world: World) -> None:
     """The lease's end and a guard, never less than a second."""
     connected(world, left_ms=0)
@@ -299,6 +304,7 @@ def test_a_loser_inside_the_soft_margin_does_not_wait(world: World) -> None:
 # --- what the provider may answer ------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("F-26", "F-44")
 def test_a_refused_refresh_loses_the_grant(world: World) -> None:
     """needs_reconnect, told once; what is left of it is queued, and the app's data is kept (DESIGN 18)."""
     connected(world, left_ms=0)
@@ -326,6 +332,7 @@ NOTHING_DONE: dict[str, tuple[Misbehaviour, type[QuitclaimError]]] = {
 }
 
 
+@pytest.mark.rule("F-44", "F-45", "RB-47", "RB-20")
 @pytest.mark.parametrize(("misbehaviour", "error"), NOTHING_DONE.values(), ids=NOTHING_DONE.keys())
 def test_a_refresh_that_did_nothing_leaves_no_trace(
     world: World, misbehaviour: Misbehaviour, error: type[QuitclaimError]
@@ -353,6 +360,7 @@ def test_a_token_that_is_still_good_is_handed_out_all_the_same(world: World, mis
     assert world.token().token_version == 1
 
 
+@pytest.mark.rule("D-1", "U-11")
 def test_a_refresh_of_unknown_outcome_stays_on_record(world: World) -> None:
     """Nobody knows whether a successor lives: the attempt is kept until its lease is over."""
     connected(world, left_ms=0)
@@ -385,6 +393,7 @@ def test_a_token_in_a_broken_answer_is_salvaged(world: World) -> None:
 # --- after an unseen answer ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-1", "RB-43")
 def test_an_unseen_refresh_is_sent_once_more(new_world: Worlds) -> None:
     """The request was lost on its way: the replay, by the one function that sends refreshes, finds the token alive."""
     world = connected(new_world(refresh__reuse_kills_family="unknown"), left_ms=0)
@@ -400,6 +409,7 @@ def test_an_unseen_refresh_is_sent_once_more(new_world: Worlds) -> None:
     assert not world.has_notice()
 
 
+@pytest.mark.rule("D-1", "RB-43")
 def test_two_unseen_refreshes_give_the_grant_up(world: World) -> None:
     """needs_reconnect, and a removal notice: a successor may be alive that nobody knows (custody rule 3)."""
     connected(world, left_ms=0)
@@ -417,6 +427,7 @@ def test_two_unseen_refreshes_give_the_grant_up(world: World) -> None:
     assert world.connect().state == "ready"
 
 
+@pytest.mark.rule("D-1")
 def test_a_static_token_outlives_an_unseen_refresh(new_world: Worlds) -> None:
     """Nothing was rotated: the attempt is forgotten, and nobody is bothered."""
     world = connected(new_world(**STATIC), left_ms=0)
@@ -479,6 +490,7 @@ def test_a_worker_that_dies_while_it_waits_is_made_good(world: World) -> None:
 # --- a stop during a refresh -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-3", "F-43", "RB-31")
 def test_a_stop_during_a_refresh_takes_the_new_token_along(world: World) -> None:
     """The save is refused, the token queued under the stop; nothing is handed out, and both end at the provider."""
     connected(world, left_ms=0)
@@ -495,6 +507,7 @@ def test_a_stop_during_a_refresh_takes_the_new_token_along(world: World) -> None
     assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
 
 
+@pytest.mark.rule("D-3")
 def test_the_stopped_token_is_not_confirmed_while_its_successor_is_expected(world: World) -> None:
     """Revoked, and yet not settled: the answer of the refresh may bring another (custody rule 4)."""
     connected(world, left_ms=0)
@@ -516,6 +529,7 @@ def test_the_stopped_token_is_not_confirmed_while_its_successor_is_expected(worl
     assert world.connection().closed_as == "confirmed"
 
 
+@pytest.mark.rule("D-3")
 def test_a_successor_that_never_comes_ends_in_a_notice(world: World) -> None:
     """The refresh's worker died: once its lease is over the stopped token is revoked, never `confirmed`."""
     connected(world, left_ms=0)
@@ -556,6 +570,7 @@ def test_a_lost_grant_during_a_refresh_takes_the_new_token_along(world: World) -
     assert world.server.live("refresh_token") == []
 
 
+@pytest.mark.rule("RB-41", "I-6")
 def test_a_late_answer_after_a_takeover_is_queued(world: World) -> None:
     """The second attempt saved: the first one's token is an orphan beside the live grant, and blocks nobody."""
     connected(world, left_ms=0)
@@ -587,6 +602,7 @@ def test_an_orphan_beside_its_grant_is_revoked_with_it(world: World) -> None:
     assert world.connection().state == "revoked"
 
 
+@pytest.mark.rule("S-21")
 def test_an_account_that_changes_at_a_refresh_ends_the_grant(new_world: Worlds) -> None:
     """Another account's token is not ours to use; it is queued, and the grant is not trusted any more (S-21)."""
     world = connected(new_world(identity={"in_token_response": "user"}), left_ms=0)
@@ -617,6 +633,7 @@ def another_account(world: World) -> Misbehaviour:
 # --- a grant without a refresh token ---------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("D-4", "U-9", "RB-24")
 def test_a_grant_without_a_refresh_token_serves_as_long_as_its_access_token(world: World) -> None:
     """Then the user must connect again; what is revoked at the end is the access token."""
     world.server.with_refresh_token = False

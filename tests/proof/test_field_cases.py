@@ -174,7 +174,7 @@ def test_rb_28c_one_token_for_several_connections_is_counted_by_account():
     assert len(alive(world)) == 2
 
 
-@pytest.mark.rule("RB-30", "F-21", "U-8")
+@pytest.mark.rule("RB-30", "F-21", "U-8", "D-9", "F-38")
 def test_rb_30_the_duty_to_remove_by_hand_outlives_the_disconnect():
     """A provider without revocation: the owner sees a notice with the provider's page until it is acknowledged."""
     world = World(Kind(revocable=False))

@@ -104,7 +104,7 @@ OUTCOMES = [
 ]
 
 
-@pytest.mark.rule("RB-07", "RB-08", "RB-16", "RB-19")
+@pytest.mark.rule("RB-07", "RB-08", "RB-19")
 @pytest.mark.parametrize("operation", ["exchange", "refresh"])
 @pytest.mark.parametrize(("answer", "of_exchange", "of_refresh"), OUTCOMES)
 def test_one_outcome_for_every_answer(spec, answer, of_exchange, of_refresh, operation):
@@ -220,7 +220,7 @@ def test_a_whole_grant_is_read(spec):
     assert "'a'" not in repr(grant)
 
 
-@pytest.mark.rule("RB-01", "RB-02", "RB-04")
+@pytest.mark.rule("RB-01", "RB-02", "RB-04", "F-11")
 @pytest.mark.parametrize(
     ("value", "read"),
     [
@@ -534,6 +534,7 @@ def test_whose_grant_it_is(spec, answer, outcome, account):
 DATE = "Mon, 30 Nov 2026 10:00:00 GMT"
 
 
+@pytest.mark.rule("F-11")
 @pytest.mark.parametrize(
     ("value", "date", "ms"),
     [
