@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 import quitclaim
-from quitclaim.domain import secret
 from quitclaim.domain.secret import Secret
 
 SOURCES = sorted(Path(quitclaim.__path__[0]).rglob("*.py"))
@@ -44,7 +43,7 @@ def test_two_secrets_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPat
         asked.append((one, other))
         return one == other
 
-    monkeypatch.setattr(secret.hmac, "compare_digest", compare)
+    monkeypatch.setattr("quitclaim.domain.secret.hmac.compare_digest", compare)
 
     assert (Secret("one") == Secret("two")) is False
     assert asked == [(b"one", b"two")]
