@@ -270,7 +270,7 @@ def test_rb_35_a_stale_grant_never_replaces_a_newer_one():
     assert alive(world) == ["rt-2"]
 
 
-@pytest.mark.rule("RB-39", "U-21")
+@pytest.mark.rule("RB-39")
 def test_rb_39_a_superseded_grant_is_revoked():
     """A start while a held grant waits for its owner ends the wait, and the grant."""
     world = World(confirmation="owner")
