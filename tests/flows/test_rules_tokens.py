@@ -31,7 +31,11 @@ from tests.proof.scripts import (
     handler_sweep,
     handler_token,
 )
+from tests.proof.world import PatientDeadline, Ports
 from tests.proof.world import World as Simulated
+
+PROVIDER_MS = 400
+READS = frozenset({"get", "batch_get", "query"})
 
 # --- exchanges -------------------------------------------------------------------------------------------------------
 
@@ -115,6 +119,44 @@ def test_without_an_expiry_the_default_of_the_provider_counts(world: World) -> N
     world.clock.move(minutes=70)
 
     assert world.token().token_version == 2
+
+
+@pytest.mark.rule("G5", "RB-40", "RB-42", "F-41")
+def test_two_hundred_callers_of_an_expired_token_ask_once() -> None:
+    """
+    The provider takes 400 ms. Exactly one request; every loser has the new token at most 250 ms after it came, and read
+    eight times at most.
+    """
+    world = Simulated(Kind(Refreshing.ROTATING))
+    connected(world)
+    world.now += HOUR_MS
+    world.deadline_of = PatientDeadline
+    ports: dict[str, Ports] = {}
+
+    def caller(mine: Ports) -> Any:
+        ports[mine.process.name] = mine
+        return handler_token()(mine)
+
+    callers = [world.process(f"caller-{number}", caller) for number in range(200)]
+    for each in callers:
+        each.begin()
+    winner, losers = callers[0], callers[1:]
+    for each in losers[::2]:
+        each.advance()  # these have read the expired token too, and will try for the lease
+    while winner.pending is None or winner.pending.what != "answer to refresh":
+        winner.advance()
+    for each in losers:
+        while not each.is_done and ports[each.name].clock.paused < PROVIDER_MS:
+            each.advance()
+    assert not any(each.is_done for each in losers)
+    winner.run()
+    for each in losers:
+        each.run()
+
+    assert sum("refresh" in each.history for each in callers) == 1
+    assert {each.result.token_version for each in callers} == {2}
+    assert max(ports[each.name].clock.paused for each in losers) <= PROVIDER_MS + 250
+    assert max(sum(call in READS for call in each.history) for each in losers) <= 8
 
 
 # --- what is stored and told -----------------------------------------------------------------------------------------

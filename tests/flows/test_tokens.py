@@ -490,7 +490,7 @@ def test_a_worker_that_dies_while_it_waits_is_made_good(world: World) -> None:
 # --- a stop during a refresh -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("D-3", "F-43", "RB-31")
+@pytest.mark.rule("D-3", "F-43", "RB-31", "F-41")
 def test_a_stop_during_a_refresh_takes_the_new_token_along(world: World) -> None:
     """The save is refused, the token queued under the stop; nothing is handed out, and both end at the provider."""
     connected(world, left_ms=0)

@@ -286,7 +286,7 @@ def test_rb_39_a_superseded_grant_is_revoked():
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("RB-40", "RB-42", "F-40", "I-6", "G5")
+@pytest.mark.rule("RB-40", "RB-42", "F-40", "I-6")
 @pytest.mark.parametrize("workers", [2, 20])
 def test_rb_40_many_workers_refresh_once(workers):
     """All want a token of an expired grant; one asks the provider, the others wait or are told when to come back."""
