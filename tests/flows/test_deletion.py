@@ -4,19 +4,28 @@ from dataclasses import replace
 
 import pytest
 
-from quitclaim.domain.connect import Barrier, ConnectionState
+from quitclaim.domain.connect import Barrier, Connection, ConnectionState
 from quitclaim.domain.errors import OwnerDeletedError, StoreError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import GUARD_MS, SECOND, WINDOW_MS
 from quitclaim.flows.deletion import carry_out_deletion, delete_owner
 from quitclaim.flows.reconcile import reconcile
 from quitclaim.flows.status import all_views, view
+from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import report
+from quitclaim.ports import Put
 from quitclaim.store.keys import connection_key
-from tests.fakes.clock import Budget
+from quitclaim.store.reads import Reads
+from quitclaim.store.reconcile import ReconcileStore
+from quitclaim.store.stamps import connection_item
+from quitclaim.store.stop import StopStore
+from tests.fakes.clock import Budget, MovableClock
+from tests.fakes.ids import SeededIds
+from tests.fakes.invocations import RecordingKick
 from tests.fakes.provider import lost_answer
-from tests.fakes.tables import WorkerKilledError, ambiguous, busy, killed_after, killed_before
+from tests.fakes.tables import MeteredTable, WorkerKilledError, ambiguous, busy, killed_after, killed_before
 from tests.flows.world import GOOGLE, OTHER, OWNER, World
+from tests.proof.table import MemoryTable
 
 STATES = [state for state in ConnectionState if state is not ConnectionState.RECONCILING_LINK]
 
@@ -329,6 +338,30 @@ def test_many_stops_share_their_kicks(world: World, monkeypatch: pytest.MonkeyPa
 
     assert kicks == [5, 5, 2]
     assert all(connection.is_stopped for connection in world.reads.connections(OWNER))
+
+
+@pytest.mark.rule("F-27", "RB-61")
+@pytest.mark.parametrize("count", [0, 1, 500])
+def test_none_one_or_five_hundred(count: int) -> None:
+    """The fence is one write whatever stands behind it; each stop is one more, and the end is two actions."""
+    table, clock, ids = MeteredTable(MemoryTable()), MovableClock(), SeededIds()
+    reads, kick = Reads(table), RecordingKick()
+    stopping = Stopping(reads, StopStore(table, clock, ids), clock, ids, kick)
+    for number in range(count):
+        ref = replace(GOOGLE, connection=f"c{number:03d}")
+        connection = Connection(ref, "acme", "acme", ConnectionState.FAILED, 1)
+        table.write(Put(connection_key(ref), connection_item(connection, 1) | {"ty": "connection", "v": 1}, ()))
+    delete_owner(OWNER, stopping)
+
+    with table.metered() as spent:
+        done = carry_out_deletion(
+            OWNER, reads.owner(OWNER), Budget(54_000), stopping, ReconcileStore(table, clock, ids)
+        )
+
+    assert done
+    assert spent.writes == [3] * count + [2]
+    assert [each.is_stopped for each in reads.connections(OWNER)] == [True] * count
+    assert reads.owner(OWNER).stopped_at is not None
 
 
 @pytest.mark.rule("I-16")

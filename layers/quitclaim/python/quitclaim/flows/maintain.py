@@ -215,9 +215,12 @@ def compact_revocation(revocation: Revocation, world: Maintaining, run: Maintain
     owner_deleted = owner is not None and owner.is_deleted
     if not may_compact_revocation(revocation, now, owner_deleted=owner_deleted):
         return False
-    intents = [intent for intent in world.reads.intents(ref) if rid in intent.rids]
+    stops = world.reads.intents(ref)
+    intents = [intent for intent in stops if rid in intent.rids]
     exchanges = [each for each in world.reads.exchanges(ref) if rid == each.rid or each.id == revocation.exchange]
-    if any(intent.closed is None for intent in intents) or any(not each.outcome.is_over for each in exchanges):
+    if any(not each.outcome.is_over for each in exchanges) or any(
+        intent.closed is None and (intent in intents or intent.generation == revocation.generation) for intent in stops
+    ):
         return False
     for exchange in exchanges:
         if exchange.outcome is ExchangeOutcome.CLEANUP and exchange.rid == rid:
@@ -242,13 +245,17 @@ def look_over(ref: OwnerRef, world: Maintaining, run: Maintained) -> None:
     barriers = reads.barriers(ref)
     exchanges = reads.exchanges_of(ref)
     revocations = reads.revocations({each.rid for each in exchanges})
+    stops = reads.intents_of(ref)
+    open_lives = {(intent.ref, intent.generation) for intent in stops if intent.closed is None}
     for exchange in exchanges:
         if not may_compact_exchange(exchange, revocations[exchange.rid], now, owner_deleted=owner_deleted):
             continue
+        if (exchange.ref, exchange.generation) in open_lives:
+            continue  # what became of it counts for what that stop says of itself
         barrier = barriers.get(exchange.client)
         listed = barrier is not None and f"x:{exchange.in_barrier}" in barrier.acks
         _quietly(partial(store.compact_exchange, exchange, is_listed=listed), "exchange", run)
-    for intent in reads.intents_of(ref):
+    for intent in stops:
         if may_compact_intent(intent, now):
             _quietly(partial(store.compact_intent, intent), "intent", run)
     if not owner_deleted:
