@@ -645,7 +645,7 @@ def close(stage: Stage) -> Act:
         stage.connection(),
         stage.barrier(),
         Close.CONFIRMED,
-        None,
+        {},
         stage.now,
     )
 
@@ -653,7 +653,7 @@ def close(stage: Stage) -> Act:
 def close_of_a_lost_generation(stage: Stage) -> Act:
     stop(stage, loss=True)()
     return partial(
-        stage.reconciles.close, stage.intent(), stage.connection(), stage.barrier(), Close.CONFIRMED, None, stage.now
+        stage.reconciles.close, stage.intent(), stage.connection(), stage.barrier(), Close.CONFIRMED, {}, stage.now
     )
 
 
@@ -667,7 +667,7 @@ def close_beside_a_living_grant(stage: Stage) -> Act:
         stage.connection(),
         stage.barrier(),
         Close.RELEASED,
-        stage.account(),
+        {stage.connection().account: stage.account()},
         stage.now,
     )
 

@@ -121,7 +121,7 @@ def test_a_close_for_another_reason_does_not_say_revoked(stage: Stage, close: Cl
     """Only the provider's word makes that word (7.11)."""
     rows.closable(stage)
 
-    stage.reconciles.close(stage.intent(), stage.connection(), stage.barrier(), close, None, stage.now)
+    stage.reconciles.close(stage.intent(), stage.connection(), stage.barrier(), close, {}, stage.now)
 
     assert stage.connection().closed_as == close.value
     assert "connection.closed" in stage.told()
@@ -150,7 +150,7 @@ def test_a_close_without_a_barrier_is_held_to_there_being_none(stage: Stage) -> 
     rows.closable(stage)
     stage.stand_in.erase(rows.BARRIER)
 
-    stage.reconciles.close(stage.intent(), stage.connection(), None, Close.CONFIRMED, None, stage.now)
+    stage.reconciles.close(stage.intent(), stage.connection(), None, Close.CONFIRMED, {}, stage.now)
 
     assert stage.connection().state is ConnectionState.REVOKED
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
     STOPPED,
     Connection,
@@ -78,12 +79,12 @@ def reconcile(deadline: Deadline, world: Reconciling) -> Reconciled:
     run = Reconciled()
     steps: tuple[tuple[str, Callable[[Any, Reconciling], None], Callable[[Any], Any]], ...] = (
         ("exchange", lapse_exchange, world.reads.as_exchange),
-        ("refresh", lapse_refresh, world.reads.as_grant),
         ("deletion", partial(stop_all_of, deadline=deadline), world.reads.as_owner),
         ("finish", finish, world.reads.as_revocation),
         ("wake", wake_account, world.reads.as_account),
         ("stop", carry_out_stop, world.reads.as_intent),
         ("connection", move_on, world.reads.as_connection),
+        ("refresh", lapse_refresh, world.reads.as_grant),
     )
     for kind, step, read in steps:
         for shard in range(SHARDS):
@@ -276,14 +277,16 @@ def _close(intent: StopIntent, world: Reconciling) -> bool:
     close = close_of(intent, listed.values(), exchanges, lapsed=lapsed)
     if close is Close.NOT_YET:
         return False
-    account = None
-    parked = next((item for item in listed.values() if item is not None and item.state is RevocationState.PARKED), None)
-    if parked is not None and parked.account is not None:
-        account = world.reads.account(intent.client, parked.account)
-        if account is None or account.live == 0:
-            return False  # it is about to wake (TRANSACTIONS 7.12)
+    # Each parked one lies beside an account of its own: another may have been chosen for each life of the connection.
+    beside: dict[str, Account] = {}
+    for item in listed.values():
+        if item is not None and item.state is RevocationState.PARKED and item.account is not None:
+            account = world.reads.account(intent.client, item.account)
+            if account is None or account.live == 0:
+                return False  # it is about to wake (TRANSACTIONS 7.12)
+            beside[item.account] = account
     try:
-        world.store.close(intent, connection, barrier, close, account, world.clock.now())
+        world.store.close(intent, connection, barrier, close, beside, world.clock.now())
     except MovedError:
         return False
     return True
@@ -305,7 +308,8 @@ def move_on(connection: Connection, world: Reconciling) -> None:
             else:  # the exchange has its own due time, and takes the connection along when it ends
                 world.store.move(connection, replace(connection, lapse_at=now + MINUTE), now)
         return
-    if connection.state in STOPPED and (connection.effect_at or 0) <= now:
+    is_revoking = connection.state in (ConnectionState.REVOKING, ConnectionState.RECONCILING_REVOKE)
+    if is_revoking and connection.effect_at is not None and connection.effect_at <= now:
         step = (connection.step or 0) + 1
         after = replace(
             connection,

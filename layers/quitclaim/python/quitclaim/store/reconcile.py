@@ -3,7 +3,7 @@ The writes of reconciliation: rows 32, 42-44, 46 and 47 of the table of writes (
 heartbeat.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -125,14 +125,14 @@ class ReconcileStore:
         connection: Connection | None,
         barrier: Barrier | None,
         close: Close,
-        account: Account | None,
+        beside: Mapping[str, Account],
         now: int,
     ) -> None:
         """
         Row 47. The stop is done, held to the intent and the barrier as they were resolved (TRANSACTIONS 7.10).
 
-        The connection becomes `revoked` only if it is still the one that this stop stopped. *account*: where something
-        is parked, and only while something lives there (7.12).
+        The connection becomes `revoked` only if it is still the one that this stop stopped. *beside*: the accounts that
+        something of it is parked beside, and only while something lives there (7.12).
         """
         ref = intent.ref
         commit = self._commit()
@@ -159,15 +159,8 @@ class ReconcileStore:
             key = connection_key(ref)
             version = connection.v
             commit.create("connection", key, "connection", connection_item(after, now), seen(version), version=version)
-        if (
-            close is Close.RELEASED
-            and account is not None
-            and connection is not None
-            and connection.account is not None
-        ):
-            commit.check(
-                "account", account_key(intent.client, connection.account), (equals("v", account.v), more("live", 0))
-            )
+        for digest, account in sorted(beside.items()):
+            commit.check("account", account_key(intent.client, digest), (equals("v", account.v), more("live", 0)))
         kind = (
             EventKind.CONNECTION_REVOKED
             if close is Close.CONFIRMED and is_still_stopped
