@@ -211,9 +211,10 @@ class Situation:
     handlers: Callable[[Scene], Mapping[str, Handler]]
     confirmation: Any = "none"
 
-    def make(self) -> tuple[World, Scene]:
-        """A world in this state."""
+    def make(self, prepare: Callable[[World], None] = lambda world: None) -> tuple[World, Scene]:
+        """A world in this state; *prepare* brings it parts of its own before anything happens in it."""
         world = World(self.kind, self.confirmation)
+        prepare(world)
         return world, self.build(world)
 
 

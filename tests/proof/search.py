@@ -8,7 +8,7 @@ Crash points and interleavings of the registered situations, and how one of them
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,9 +49,9 @@ class Bench:
     at_rest: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, situation: Situation) -> "Bench":
-        """Make it."""
-        world, scene = situation.make()
+    def of(cls, situation: Situation, prepare: Callable[[World], None] = lambda world: None) -> "Bench":
+        """Make it, in a world with parts of its own if *prepare* brings some."""
+        world, scene = situation.make(prepare)
         return cls(situation, world, scene, dict(situation.handlers(scene)), world.save())
 
     def processes(self, names: Sequence[str]) -> list[Process]:

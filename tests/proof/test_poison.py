@@ -154,8 +154,10 @@ class Poisoned:
         settle_neighbours(world)
         theirs = frozenset((item["PK"], item["SK"]) for item in world.table.items())
         situation.build(world)
+        world.faults.clear()
         made = cls(world, world.save(), theirs)
         world.on_fault = lambda kind, fault: made.faults.append(f"{kind}: {type(fault).__name__}")
+        world.is_sound = False
         made.waiting = frozenset(made._lived())
         assert not made.faults, f"the schedules fail on a sound table: {made.faults}"
         world.restore(made.saved)
@@ -292,7 +294,7 @@ def test_one_poisoned_item_harms_nobody_else_and_never_in_silence(situation: Sit
 def test_however_many_are_poisoned_those_behind_them_have_their_turn(kind: str) -> None:
     """More than a page of items that fail, all due before the sound one: one run takes the sound one all the same."""
     world = World(Kind(Refreshing.STATIC, Reach.ACCOUNT))
-    world.on_fault = lambda kind, fault: None
+    world.on_fault, world.is_sound = lambda kind, fault: None, False
     sound = due_of(kind, world)
     before = dict(world.table.item(sound) or {})
     for number in range(MANY):
@@ -349,7 +351,7 @@ def test_a_poisoned_revocation_keeps_nobody_else_parked() -> None:
     """Several owners' revocations wait beside one account; the first of them is poisoned, and the others are woken."""
     world = World(Kind(Refreshing.STATIC, Reach.ACCOUNT))
     told: list[str] = []
-    world.on_fault = lambda kind, fault: told.append(kind)
+    world.on_fault, world.is_sound = lambda kind, fault: told.append(kind), False
     refs = [ConnectionRef("t", owner, "c") for owner in ("one", "two", "three", "last")]
     for ref in refs:
         connected(world, ref)
@@ -372,7 +374,7 @@ def test_a_poisoned_connection_keeps_no_other_of_its_owner_alive() -> None:
     """Of a deleted owner's connections one is unreadable: it is told of, and the others are stopped and revoked."""
     world = World()
     told: list[str] = []
-    world.on_fault = lambda kind, fault: told.append(kind)
+    world.on_fault, world.is_sound = lambda kind, fault: told.append(kind), False
     refs = [ConnectionRef("t", "o", name) for name in ("a", "b", "c")]
     for ref in refs:
         connected(world, ref, ref.connection)

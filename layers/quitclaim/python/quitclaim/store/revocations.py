@@ -180,7 +180,7 @@ class RevocationStore:
                 revocation_key(revocation.rid),
                 (equals("v", revocation.v), PENDING, lease_free(now)),
                 put={"state": RevocationState.PARKED.value},
-                remove=("deadline", "next", "lease", "lease_until", *DUE),
+                remove=("deadline", "next", "lease", "lease_until", "quarantined", *DUE, *ATTENTION),
             ),
             revocation_of,
         )
@@ -234,7 +234,10 @@ class RevocationStore:
             revocation_key(revocation.rid),
             (*settleable(claimed.lease), more("deadline", now), absent("expected"), *lost),
             put=put,
-            remove=("material", "identity", "lease", "lease_until", "next"),
+            remove=(
+                *("material", "identity", "lease", "lease_until", "next"),
+                *(() if state.is_notice else ATTENTION),  # it may have been quarantined before
+            ),
             increase={"v": 1},
         )
 
