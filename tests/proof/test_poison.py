@@ -36,7 +36,7 @@ from tests.proof.scripts import (
     handler_disconnect,
     handler_token,
 )
-from tests.proof.world import CLIENT, Ports, SweepDeadline, World
+from tests.proof.world import CLIENT, PatientDeadline, Ports, SweepDeadline, World
 
 PER_SITUATION: Final = 80 if NIGHTLY else 8
 MANY: Final = 120
@@ -151,6 +151,7 @@ class Poisoned:
     def of(cls, situation: Situation) -> "Poisoned":
         """Make it."""
         world = World(situation.kind, situation.confirmation)
+        world.deadline_of = PatientDeadline  # a replay is another function's: no wait of its caller costs it anything
         settle_neighbours(world)
         theirs = frozenset((item["PK"], item["SK"]) for item in world.table.items())
         situation.build(world)
