@@ -184,10 +184,13 @@ def stop_all_of(seen: tuple[OwnerRef, Owner], world: Reconciling, *, deadline: D
 
 
 def finish(revocation: Revocation, world: Reconciling) -> None:
-    """Row 39, and then whatever closes by it."""
+    """
+    Row 39, and then whatever closes by it: each open stop of the connection, whether it names this revocation or only
+    the barrier does (TRANSACTIONS 7.9, 7.10).
+    """
     if finish_settled(revocation, reads=world.reads, store=world.revocations, now=world.clock.now()):
         for intent in world.reads.intents(revocation.ref):
-            if intent.closed is None and revocation.rid in intent.rids:
+            if intent.closed is None:
                 carry_out_stop(intent, world)
 
 
