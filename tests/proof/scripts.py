@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 from quitclaim.domain.connect import ConnectionState
 from quitclaim.domain.errors import QuitclaimError
@@ -71,7 +72,7 @@ def begin(world: World, ref: ConnectionRef = REF, account: str = "alice", *, aga
     visit = world.run(lambda ports: open_link(started.ticket, BASE, ports.connecting))
     code = world.secret_of(f"{ref.tenant}/{ref.owner}/{ref.connection}/{len(world.ledger.codes)}")
     world.ledger.consent(code, account)
-    state = visit.url.split("state=")[1]
+    state = parse_qs(urlsplit(visit.url).query)["state"][0]
     return Callback(CLIENT, Secret(state), Secret(code), None, (), {visit.cookie: visit.binding.reveal()})
 
 
