@@ -7,13 +7,14 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from quitclaim.domain.errors import QuitclaimError, ReturnToInvalidError
+from quitclaim.domain.errors import BodyTooLargeError, ContentTypeError, QuitclaimError, ReturnToInvalidError
 from quitclaim.domain.limits import COOKIE_MS
 from quitclaim.domain.return_to import checked_return_to, with_outcome
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome, complete_callback, open_link
 from quitclaim.runtime import pages, wiring
 from quitclaim.runtime.http import (
+    MAX_BODY,
     cookies,
     handler_of,
     header,
@@ -62,8 +63,12 @@ def callback_by_query(provider: str) -> Response[str]:
 def callback_by_form(provider: str) -> Response[str]:
     """The provider's answer as a form (OAuth 2.0 Form Post Response Mode)."""
     event = app.current_event.raw_event
-    is_form = header(event, "content-type").split(";")[0].strip().lower() == "application/x-www-form-urlencoded"
-    return came_back(provider, raw_body(event).decode("utf-8", "replace") if is_form else "")
+    if header(event, "content-type").split(";")[0].strip().lower() != "application/x-www-form-urlencoded":
+        raise ContentTypeError("Send the answer as a form.")
+    body = raw_body(event)
+    if len(body) > MAX_BODY:
+        raise BodyTooLargeError
+    return came_back(provider, body.decode("utf-8", "replace"))
 
 
 def came_back(provider: str, text: str) -> Response[str]:

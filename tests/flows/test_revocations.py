@@ -30,7 +30,7 @@ def stopped(world: World) -> str:
     """A connection was disconnected: the id of its revocation."""
     world.connect()
     world.disconnect()
-    return the_revocation(world)["PK"].removeprefix("Q#")
+    return str(the_revocation(world)["PK"]).removeprefix("Q#")
 
 
 def the_revocation(world: World) -> dict[str, Any]:
@@ -446,7 +446,7 @@ def test_the_last_to_leave_wakes_what_is_parked(new_world: Worlds) -> None:
     assert world.items("marker") == []
     (account,) = world.items("account")
     assert (account["live"], account["parked"]) == ("0", "0")
-    assert [each["outcome"] for each in world.reads.receipts(OWNER)] == ["released", "confirmed"]
+    assert [each["outcome"] for each in world.reads.receipts(OWNER)] == ["confirmed", "released"]
     assert [each["outcome"] for each in world.reads.receipts(ELSEWHERE.of_owner)] == ["confirmed"]
 
 

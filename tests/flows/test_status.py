@@ -114,7 +114,7 @@ def test_a_connection_that_is_not_there_is_not_found(world: World) -> None:
 
 
 def test_receipts_tell_what_became_of_each_grant(world: World) -> None:
-    """In order, without account data."""
+    """The newest first, without account data."""
     world.connect()
     world.disconnect()
     world.minutes_pass(2)
@@ -127,7 +127,7 @@ def test_receipts_tell_what_became_of_each_grant(world: World) -> None:
 
     told = receipts(OWNER, reads=world.reads)
 
-    assert [(each["generation"], each["outcome"]) for each in told] == [(1, "confirmed"), (3, "expired")]
+    assert [(each["generation"], each["outcome"]) for each in told] == [(3, "expired"), (1, "confirmed")]
     assert all(each.keys() == {"at", "connection_id", "generation", "kind", "outcome"} for each in told)
 
 

@@ -280,8 +280,8 @@ class Stage:
 
     @property
     def replays(self) -> list[dict[str, Any]]:
-        """What `access_token` was asked for, synchronously."""
-        mine = (f"{self.name}-access_token", "RequestResponse")
+        """What `access_token` was asked for, asynchronously."""
+        mine = (f"{self.name}-access_token", "Event")
         return [payload for name, kind, payload in LAMBDA.asked if (name, kind) == mine]
 
     # --- the app ---

@@ -204,8 +204,17 @@ def test_another_body_is_no_callback(stage, content_type):
 
     told = stage.http("connect", "POST", "/callback/acme", query=query, body=query.encode(), headers=headers)
 
-    assert (told.status, told.code) == (400, "OAUTH_STATE_MISSING")
+    assert (told.status, told.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
     assert stage.items() == before
+
+
+def test_a_form_that_is_too_large_is_not_read(stage):
+    """The same bound as for every other body."""
+    headers = {"content-type": "application/x-www-form-urlencoded"}
+
+    told = stage.http("connect", "POST", "/callback/acme", body=b"state=" + b"a" * (64 * 1024), headers=headers)
+
+    assert (told.status, told.code) == (413, "BODY_TOO_LARGE")
 
 
 REFUSED = [

@@ -49,7 +49,7 @@ def test_a_replay_is_a_closed_payload(spoken):
     AccessTokenReplay("access", lambda: fake, spoken.telemetry).refresh(REF, "main")
 
     (asked,) = fake.asked
-    assert (asked["FunctionName"], asked["InvocationType"]) == ("access", "RequestResponse")
+    assert (asked["FunctionName"], asked["InvocationType"]) == ("access", "Event")
     assert json.loads(asked["Payload"]) == {
         "replay": {"tenant": "acme", "owner": "ann", "connection": "google", "pair": "main"}
     }

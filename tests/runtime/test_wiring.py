@@ -6,9 +6,9 @@ import pytest
 from quitclaim.domain.limits import SAVE_MS
 from quitclaim.runtime import wiring
 from quitclaim.runtime.settings import SettingsError
-from quitclaim.runtime.wiring import PATIENT, PURPOSES, QUICK
+from quitclaim.runtime.wiring import PURPOSES, QUICK
 from quitclaim.security.keys import PurposeNotGrantedError
-from tests.infra.deployed import function_ids, functions, listed, role_of, statements
+from tests.infra.deployed import function_ids, listed, role_of, statements
 
 BUILDERS = {
     "app_api": wiring.app_api,
@@ -103,12 +103,6 @@ def test_3_10_the_sdk_gives_up_within_a_save():
     attempts = QUICK.retries["total_max_attempts"]
 
     assert attempts * (QUICK.connect_timeout + QUICK.read_timeout) * 1000 <= SAVE_MS
-
-
-def test_a_replay_is_waited_for_and_never_sent_twice():
-    """Longer than its function may run, which holds the refresh lease."""
-    assert PATIENT.retries == {"total_max_attempts": 1}
-    assert functions()["access_token"]["Timeout"] < PATIENT.read_timeout < functions()["reconcile"]["Timeout"]
 
 
 @pytest.mark.parametrize("function", BUILDERS)

@@ -32,6 +32,7 @@ class ProviderFacts:
     has_identity: bool
     access_ttl_ms: int | None
     manual_page: str | None
+    posts_back: bool = False  # its answer to the browser is a form post (Apple), across sites
     reuse_kills_family: bool = False
     """A spent refresh token that is presented again ends everything that came from the same consent. Unknown is no."""
     idle_limit_ms: int | None = None

@@ -169,6 +169,10 @@ def start(request: StartRequest, world: Connecting) -> Started:
             raise OwnerDeletedError
         if key is not None and (answer := _first_answer(request, key, world)) is not None:
             return answer
+        if before is not None and before.client != client.name:
+            raise StateConflictError(
+                "This connection is another client's: use another id.", connection_id=ref.connection
+            )
         if not may_start(before, again=request.again):
             return Started(_found(before), None, None)
         resolved = _clear_of_settled(ref, barrier, client.name, world)
@@ -309,7 +313,7 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
     url = client.authorize_url(
         redirect_uri=redirect_uri(base_url, client), state=state, challenge=challenge_of(verifier), nonce=None
     )
-    return Visit(url, cookie_name(state_digest), binding, cross_site_post=False)
+    return Visit(url, cookie_name(state_digest), binding, cross_site_post=client.facts.posts_back)
 
 
 def redirect_uri(base_url: str, client: Client) -> str:
@@ -575,6 +579,8 @@ class Tokens:
 
     grant: TokenGrant | None
     materials: tuple[Material, ...]
+    is_whole: bool = True
+    """False where the answer may have held a token that was not seen, and that no revocation of these reaches."""
 
 
 def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Connecting) -> Tokens:
@@ -585,7 +591,9 @@ def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
         return Tokens(grant, material_of(facts.takes, facts.reach, grant.access_token, grant.refresh_token))
     if answer.salvaged:
         loose = tuple(Material(each.kind, each.token) for each in answer.salvaged)
-        return Tokens(None, tuple(each for each in loose if client.facts.may_take(each.kind)) or loose)
+        takeable = tuple(each for each in loose if client.facts.may_take(each.kind))
+        saw_both = {each.kind for each in loose} == {"refresh_token", "access_token"}
+        return Tokens(None, takeable or loose, is_whole=saw_both or client.facts.reach.ends_old_tokens)
     name = exchange.ref.connection
     if answer.outcome is Outcome.UNKNOWN:
         _end(exchange, answer.reason or "unknown", world, unconfirmed=True)
@@ -652,6 +660,7 @@ def _hold(
         else None,
         exchange=exchange.id,
         tv=1,
+        lost=None if tokens.is_whole else True,
         deadline=deadline_of(now),
         next=held.hold_ends,
         lease=exchange.id,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
-    STOPPED,
     Connection,
     ConnectionState,
     Exchange,

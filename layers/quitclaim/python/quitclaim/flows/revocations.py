@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from quitclaim.domain.connect import ExchangeOutcome
+from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.errors import (
     ClientConfigError,
     ConnectionNotFoundError,
@@ -53,6 +53,11 @@ IN_FLIGHT: Final = 200
 PER_CLIENT: Final = 50
 """Calls at once for one client, so that a slow provider does not take the others' places (D-6)."""
 SETTLE_AFTER_MS: Final = 250
+MOST_ASKED: Final = 4
+"""
+Accounts that one run asks providers for, one after another: what is on its way must be settled inside its lease, so
+they may not take longer than 20 s in all.
+"""
 LAST_CLAIM_MS: Final = 50 * SECOND
 """
 No new claim with less of the invocation left: its lease, and the queue before its send, must fit (TRANSACTIONS 3.9).
@@ -87,6 +92,7 @@ class Swept:
     parked: int = 0
     quarantined: int = 0
     lost_settles: int = 0
+    asked: int = 0
     failed: int = 0
 
 
@@ -146,8 +152,11 @@ def revoke(rids: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
     3. settle, held to the lease. Crash or lost: the next run asks again.
     """
     swept = Swept()
-    if deadline.remaining_ms() > LAST_CLAIM_MS:
-        _begin(rids, world, swept)
+    for start in range(0, len(rids), BATCH):
+        while world.calls.in_flight + BATCH > PER_CLIENT:
+            _settle_finished(world, swept)
+        if deadline.remaining_ms() > LAST_CLAIM_MS:
+            _begin(rids[start : start + BATCH], world, swept)
     while world.calls.in_flight:
         _settle_finished(world, swept)
     return swept
@@ -260,8 +269,17 @@ def _claim_wide(revocation: Revocation, now: int, world: Revoking, swept: Swept)
     A call that ends every grant of the account: never blind, and never while another grant of it lives (custody rules
     10-12).
     """
-    digest = revocation.account or _learned_account(revocation, world)
+    digest = revocation.account
     if digest is None:
+        if swept.asked >= MOST_ASKED:
+            return []  # the next run goes on with it
+        swept.asked += 1
+        digest = _learned_account(revocation, world)
+    if digest is None:
+        attempts = revocation.attempts + 1
+        next_at = retry_at(now, attempts, revocation.deadline or now)
+        world.store.postpone(revocation, attempts, next_at, now)
+        swept.deferred += 1
         return []
     revocation = replace(revocation, account=digest)
     account = world.reads.account(revocation.client, digest)
@@ -412,19 +430,22 @@ def acknowledge(ref: ConnectionRef, *, reads: "Reads", store: "RevocationStore",
         _, _, barrier = reads.fence(ref, revocation.client)
         store.acknowledge(revocation, now, has_barrier=barrier is not None and revocation.is_listed)
         count += 1
+    early: Exchange | None = None
     for exchange in exchanges:
         if exchange.outcome is not ExchangeOutcome.UNCONFIRMED or exchange.acknowledged is not None:
             continue
         if exchange.ends + GUARD_MS > now:
-            raise TooEarlyToAcknowledgeError(
-                retry_after_ms=exchange.ends + GUARD_MS - now, connection_id=ref.connection
-            )
+            early = exchange
+            continue
         store.acknowledge_exchange(exchange, now)
         count += 1
-    if count == 0 and not done:
-        raise NothingToAcknowledgeError(connection_id=ref.connection)
     for intent in intents if count else ():
         if intent.closed is None:
             with suppress(MovedError):  # closed meanwhile; and its own due repeats it anyway
                 store.hurry_stop(intent, now)
+    if count == 0 and early is not None:
+        wait = early.ends + GUARD_MS - now
+        raise TooEarlyToAcknowledgeError(retry_after_ms=wait, connection_id=ref.connection)
+    if count == 0 and not done:
+        raise NothingToAcknowledgeError(connection_id=ref.connection)
     return count

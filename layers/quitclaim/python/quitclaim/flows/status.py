@@ -125,5 +125,5 @@ def _is_purging(intents: list[StopIntent]) -> bool:
 
 
 def receipts(owner: OwnerRef, *, reads: "Reads") -> list[dict[str, Any]]:
-    """What became of the owner's grants, oldest first; no account data."""
+    """What became of the owner's grants, newest first; no account data."""
     return reads.receipts(owner)

@@ -26,7 +26,7 @@ from quitclaim.domain.errors import (
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import GUARD_MS, HARD_MARGIN_MS, IDENTITY_CALL_MS, LOSER_WAIT_MS, SAVE_MS, SECOND
-from quitclaim.domain.outcomes import IdentityOutcome, Outcome, TokenAnswer, TokenGrant
+from quitclaim.domain.outcomes import IdentityOutcome, LooseToken, Outcome, TokenAnswer, TokenGrant
 from quitclaim.domain.revocations import (
     Material,
     Revocation,
@@ -235,8 +235,8 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
     answer = client.refresh(refresh_token=tokens.refresh_token, timeout_ms=limit)
     if answer.grant is not None:
         return _saved(leased, attempt, answer.grant, tokens, client, world)
-    for loose in answer.salvaged:
-        _queue_orphan(leased, attempt, (Material(loose.kind, loose.token),), client, world)
+    if answer.salvaged:
+        _queue_part(leased, attempt, answer.salvaged, client, world)
     return _not_granted(answer, leased, attempt, min_ttl_ms, client.facts, world)
 
 
@@ -266,7 +266,7 @@ def _without_refresh(
     left = grant.left_ms(now)
     if left is not None and left <= max(HARD_MARGIN_MS, min_ttl_ms):
         raise NeedsReconnectError(
-            "The access token has expired and the provider gave no way to refresh it.", connection_id=name
+            "The access token has expired and cannot be refreshed: disconnect, then connect again.", connection_id=name
         )
     if grant.is_suspect and client.facts.has_identity:
         limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
@@ -431,6 +431,30 @@ def _queued(
     )
 
 
+def _queue_part(before: Grant, attempt: str, salvaged: Sequence[LooseToken], client: Client, world: HandingOut) -> None:
+    """
+    What an unusable answer still held is due for revocation, in one item.
+
+    The answer was not seen whole, so its attempt stays on record: a stop then says "confirmed" for nothing of it
+    (custody rule 3).
+    """
+    loose = tuple(Material(each.kind, each.token) for each in salvaged)
+    material = tuple(each for each in loose if client.facts.may_take(each.kind)) or loose
+    part = _queued(before, f"{attempt}.part", before.tv + 1, material, client, world)
+    for _ in range(TRIES):
+        generations = [each.generation for each in world.reads.intents(before.ref)]
+        intent = before.generation if before.generation in generations else None
+        try:
+            world.store.queue_orphan(before, attempt, part, found=None, stopped=None, intent_generation=intent)
+        except MovedError as moved:
+            if "revocation" in moved.seen:
+                return  # by an earlier try of this very operation: nobody else uses its id
+            continue
+        world.kick.revoke_now([part.rid])
+        return
+    world.store.queue_orphan(before, attempt, part, found=None, stopped=None, intent_generation=None)
+
+
 def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], client: Client, world: HandingOut) -> None:
     """
     Row 20: a fresh token that could not be saved is due for revocation, and its attempt leaves the set that expects it.
@@ -442,14 +466,12 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
     for _ in range(TRIES):
         found = world.reads.grant(ref, before.pair)
         stopped = world.reads.revocations([before.rid])[before.rid]
-        if (
-            found is not None
-            and found.generation == before.generation
-            and (orphan.fp <= {found.fp} or _is_mine(found, before, attempt))
-        ):
+        if found is not None and found.generation == before.generation and _is_mine(found, before, attempt):
             return
-        if stopped is not None and (orphan.fp <= stopped.fp or attempt in stopped.saved_by):
+        if stopped is not None and attempt in stopped.saved_by:
             return
+        known = {found.fp} if found is not None and found.generation == before.generation else set()
+        is_known = orphan.fp <= (known or (stopped.fp if stopped is not None else frozenset()))
         generations = [
             intent.generation for intent in world.reads.intents(ref) if intent.generation == before.generation
         ]
@@ -457,7 +479,7 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
             world.store.queue_orphan(
                 before,
                 attempt,
-                orphan,
+                None if is_known else orphan,  # the provider gave the same token again: the attempt is answered by it
                 found=found,
                 stopped=stopped,
                 intent_generation=generations[0] if generations else None,
@@ -466,7 +488,8 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
             if "revocation" in moved.seen:
                 return  # queued by an earlier try of this very operation
             continue
-        world.kick.revoke_now([orphan.rid])
+        if not is_known:
+            world.kick.revoke_now([orphan.rid])
         return
     world.store.queue_orphan(before, attempt, orphan, found=None, stopped=None, intent_generation=None)
 

@@ -35,7 +35,11 @@ class SweepKick:
 
 
 class AccessTokenReplay:
-    """`ports.Replay`: the one function that may send a refresh, invoked with a closed payload."""
+    """
+    `ports.Replay`: the one function that may send a refresh, invoked with a closed payload.
+
+    Asynchronously, so that a slow provider holds up nothing else that is due; the lease of row 16 admits one of two.
+    """
 
     def __init__(self, function: str, client: "Callable[[], LambdaClient]", telemetry: Telemetry) -> None:
         self._function = function
@@ -47,6 +51,6 @@ class AccessTokenReplay:
         replay = {"tenant": ref.tenant, "owner": ref.owner, "connection": ref.connection, "pair": pair}
         try:
             payload = json.dumps({"replay": replay}).encode()
-            self._client().invoke(FunctionName=self._function, InvocationType="RequestResponse", Payload=payload)
+            self._client().invoke(FunctionName=self._function, InvocationType="Event", Payload=payload)
         except (ClientError, BotoCoreError) as fault:
             self._telemetry.fault("replay failed", fault)

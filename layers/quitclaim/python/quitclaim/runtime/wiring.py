@@ -6,7 +6,7 @@ purposes it may use and no other.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -63,9 +63,6 @@ QUICK: Final = Config(connect_timeout=1, read_timeout=1, retries={"mode": "stand
 Attempts x (connect + read) <= 4 s (TRANSACTIONS 3.10): a write that is not answered by then is decided again, not
 waited for.
 """
-
-PATIENT: Final = Config(connect_timeout=1, read_timeout=28, retries={"total_max_attempts": 1})
-"""For a replay alone: as long as the function that sends it may run (24 s), and never twice."""
 
 PURPOSES: Final[Mapping[str, frozenset[str]]] = {
     "app_api": frozenset({"confirm", "index"}),
@@ -171,12 +168,12 @@ class Parts[S: Settings]:
 
     @cached_property
     def lambda_(self) -> "LambdaClient":
-        """For a kick: whoever sends one has a caller that waits."""
+        """For kicks and replays: both are asynchronous, and nobody waits for what comes of them."""
         return boto3.client("lambda", config=QUICK)
 
     def replay(self, function: str) -> AccessTokenReplay:
         """Has a refresh sent again, by the one function that sends any."""
-        return AccessTokenReplay(function, cache(lambda: boto3.client("lambda", config=PATIENT)), self.telemetry)
+        return AccessTokenReplay(function, lambda: self.lambda_, self.telemetry)
 
     def tell_fault(self, kind: str, fault: Exception) -> None:
         """Of an item that failed while the others go on."""

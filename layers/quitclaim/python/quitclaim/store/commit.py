@@ -89,6 +89,11 @@ class Commit:
         """Whether a write of that name is in it."""
         return any(each.name == name for each in self._writes)
 
+    @property
+    def has_writes(self) -> bool:
+        """Whether there is anything to commit."""
+        return bool(self._writes)
+
     def require(self, name: str, *more: Clause | AnyOf) -> None:
         """Hold the write of that name to more clauses: a check and a change of one item are one action."""
         self._writes = [

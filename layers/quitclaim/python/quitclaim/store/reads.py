@@ -1,5 +1,6 @@
 """Typed, consistent reads of items that several stages look at."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 from quitclaim.domain.accounts import Account
@@ -257,8 +258,15 @@ class Reads:
         return {item["SK"].removeprefix(prefix): value_of(Barrier, item) for item in self.of_owner(owner, prefix)}
 
     def receipts(self, owner: OwnerRef) -> list[Item]:
-        """What became of the owner's grants, oldest first, a hundred at most."""
-        page = self._table.query(receipt_key(owner, 0, "").pk, limit=100)
+        """What became of the owner's grants: the newest hundred, newest first."""
+        found: deque[Item] = deque(maxlen=100)
+        after = None
+        while True:
+            page = self._table.query(receipt_key(owner, 0, "").pk, after=after)
+            found.extend(page.items)
+            after = page.after
+            if after is None:
+                break
         return [
             {
                 "at": int(item["SK"].split("#")[0]),
@@ -267,7 +275,7 @@ class Reads:
                 "kind": item["kind"],
                 "outcome": item["outcome"],
             }
-            for item in page.items
+            for item in reversed(found)
         ]
 
     # --- items that a schedule found due ---

@@ -168,6 +168,15 @@ class RevocationStore:
         commit.update("revocation", update, revocation_of)
         commit.run()
 
+    def postpone(self, revocation: Revocation, attempts: int, next_at: int, now: int) -> None:
+        """Row 30, where the account cannot be read: tried again by the ladder, so that others come to the head."""
+        commit = self._commit()
+        at = min(next_at, revocation.deadline or next_at)
+        put = {"attempts": attempts, "next": next_at, **revoke_due(revocation.rid, revocation.client, at)}
+        when = (equals("v", revocation.v), PENDING, lease_free(now))
+        commit.update("revocation", Update(revocation_key(revocation.rid), when, put=put), revocation_of)
+        commit.run()
+
     def park(self, revocation: Revocation, account: Account | None, live: Grant | None, now: int) -> None:
         """
         Row 31. Something else lives in its reach: sealed, no due time, no deadline, in nobody's way (custody rule 11).

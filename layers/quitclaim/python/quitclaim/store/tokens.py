@@ -135,7 +135,7 @@ class TokenStore:
         self,
         grant: Grant,
         attempt: str,
-        orphan: Revocation,
+        orphan: Revocation | None,
         *,
         found: Grant | None,
         stopped: Revocation | None,
@@ -146,24 +146,31 @@ class TokenStore:
         expects it.
 
         *found*: the grant that is there at the same generation; else *stopped*, the revocation that the stop made of
-        it.
+        it. Without an *orphan* (the provider gave the same token again) the attempt leaves its set, and that is all.
         """
         ref = grant.ref
         commit = self._commit()
-        commit.create("revocation", revocation_key(orphan.rid), "revocation", revocation_item(orphan))
-        barrier = Update(barrier_key(ref.of_owner, orphan.client), (), include={"owed": frozenset({orphan.rid})})
-        commit.upsert("barrier", "barrier", barrier)
+        if orphan is not None:
+            commit.create("revocation", revocation_key(orphan.rid), "revocation", revocation_item(orphan))
+            barrier = Update(barrier_key(ref.of_owner, orphan.client), (), include={"owed": frozenset({orphan.rid})})
+            commit.upsert("barrier", "barrier", barrier)
         if found is not None and found.generation == grant.generation:
-            commit.update("grant", _accounted_for(found, attempt), grant_of)
-        elif stopped is not None and not stopped.state.is_terminal:
+            if orphan is not None or attempt in found.attempts:
+                commit.update("grant", _accounted_for(found, attempt), grant_of)
+        elif (
+            stopped is not None
+            and not stopped.state.is_terminal
+            and (orphan is not None or attempt in stopped.expected)
+        ):
             when: Condition = (equals("state", stopped.state),)
             commit.update(
                 "stopped", Update(revocation_key(stopped.rid), when, exclude={"expected": frozenset({attempt})})
             )
-        if intent_generation is not None:
+        if orphan is not None and intent_generation is not None:
             rids = frozenset({orphan.rid})
             commit.update("intent", Update(intent_key(ref, intent_generation), THERE, include={"rids": rids}))
-        commit.run()
+        if commit.has_writes:
+            commit.run()
 
     def forget_attempts(self, grant: Grant, now: int, *, stray: bool) -> None:
         """
