@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from quitclaim.domain.limits import COMPACT_MS, GUARD_MS
+from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, WRONG_CODES
 
 if TYPE_CHECKING:
     from tests.proof.world import World
@@ -18,6 +18,7 @@ type Item = Mapping[str, Any]
 
 NOTICES: Final = frozenset({"unconfirmed", "expired", "unreadable", "unsupported"})
 STOPPED: Final = frozenset({"revoking", "reconciling_revoke"})
+WIDE: Final = frozenset({"authorization", "account"})
 
 
 class Books:
@@ -25,6 +26,8 @@ class Books:
 
     def __init__(self, world: "World") -> None:
         self.now = world.now
+        self.has_identity = world.kind.has_identity
+        self.wrong_answers = world.seen.wrong_answers
         self.by_type: dict[str, list[Item]] = {}
         for item in world.table.items():
             self.by_type.setdefault(item["ty"], []).append(item)
@@ -43,7 +46,16 @@ class Books:
 
     def faults(self) -> list[str]:
         """All of them."""
-        parts = (self._links, self._exchanges, self._grants, self._accounts, self._barriers, self._dues, self._told)
+        parts = (
+            self._links,
+            self._exchanges,
+            self._grants,
+            self._accounts,
+            self._barriers,
+            self._dues,
+            self._told,
+            self._failed,
+        )
         return [fault for part in parts for fault in part()]
 
     # --- what belongs together ---
@@ -74,8 +86,21 @@ class Books:
                 yield f"I-2: {item['PK']} is consumed, and its exchange is not on record"
 
     def _exchanges(self) -> Iterable[str]:
+        spent = Counter((f"O#{item['t']}#{item['o']}", item.get("exchange")) for item in self["authorization"])
         for item in self["exchange"]:
             name, outcome = item["SK"], item["outcome"]
+            _, connection, id_ = name.split("#")
+            if spent[item["PK"], id_] != 1:
+                yield f"M-33: {spent[item['PK'], id_]} states were spent for {name}"
+            yield from self._waits(item, self.connections.get((item["PK"], connection), {}), id_)
+            hold = self.revocations.get(item["rid"], {})
+            if outcome != "held" and hold.get("lease") == id_:
+                yield f"F-63: {name} is {outcome}, and its grant is still kept from the sweep"
+            is_wide = outcome == "held" and hold.get("reach") in WIDE and hold.get("lease") == id_
+            if is_wide and "account" in item and item["account"] != hold.get("account"):
+                yield f"custody rule 12: whose grant {name} holds is known, and its hold does not know"
+            if outcome == "held" and item["wrong"] < min(self.wrong_answers, WRONG_CODES - 1):
+                yield f"DESIGN 16: {self.wrong_answers} codes were wrong, and {name} has counted {item['wrong']}"
             if "use" in item and outcome != "held":
                 yield f"DESIGN 16: {name} is {outcome} and still has its tokens"
             if outcome == "held" and item["rid"] not in self.revocations:
@@ -84,6 +109,17 @@ class Books:
                 yield f"F-63: {name} is to be cleaned up, and nothing is queued for it"
             if ("hold_ends" in item) != ("fp" in item):
                 yield f"D-30: {name} holds a grant and does not know which"
+
+    def _waits(self, exchange: Item, connection: Item, id_: str) -> Iterable[str]:
+        """The connection of an exchange waits for it exactly as long as it is not over; a late grant may leave it."""
+        if connection.get("state") != "authorizing" or connection["generation"] != exchange["generation"]:
+            return
+        waits = connection.get("phase") == "exchanging" and connection.get("exchange") == id_
+        is_over = exchange["outcome"] in ("ended", "unconfirmed") or exchange.get("reason") in RELEASED
+        if exchange["outcome"] in ("open", "held") and not waits:
+            yield f"I-2: {exchange['SK']} is under way, and its connection does not wait for it"
+        if is_over and waits:
+            yield f"M-46: {exchange['SK']} is over, and its connection still waits for it"
 
     def _grants(self) -> Iterable[str]:
         for item in self["grant"]:
@@ -95,6 +131,8 @@ class Books:
                 yield f"I-1: the grant of {name} is live and queued"
             if ("lease" in item) != ("lease_until" in item):
                 yield f"I-6: the grant of {name} has half a lease"
+            if self.has_identity and "account" not in item:
+                yield f"custody rule 12: nobody knows whose grant that of {name} is"
             connection = self.connections.get((pk, name))
             if connection is not None and connection.get("account") != item.get("account"):
                 yield f"S-21: {name} and its grant are of two accounts"
@@ -232,6 +270,24 @@ class Books:
         for (rid, outcome), count in receipts.items():
             if count > 1 and outcome != "released":
                 yield f"F-51: {count} receipts say that {rid} is {outcome}"
+
+    def _failed(self) -> Iterable[str]:
+        """A connection that failed says so once, by its exchange or by its own generation."""
+        for (pk, name), connection in self.connections.items():
+            if connection["state"] != "failed":
+                continue
+            of_exchanges = [
+                id_
+                for (partition, id_), item in self.exchanges.items()
+                if partition == pk
+                and item["SK"].split("#")[1] == name
+                and item["generation"] == connection["generation"]
+            ]
+            ids = [*of_exchanges, f"{name}#{connection['generation']}"]
+            if not any(
+                self.told[pk, kind, id_] for id_ in ids for kind in ("connection.failed", "exchange.unconfirmed")
+            ):
+                yield f"DESIGN 14: {name} failed, and nobody was told"
 
     def _expected(self) -> dict[tuple[str, str, str], int]:
         """Events that this state must have behind it."""

@@ -13,8 +13,8 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from quitclaim.domain.connect import ConnectionState
-from quitclaim.domain.errors import QuitclaimError
-from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.errors import CallbackRejectedError, CodeMissingError, QuitclaimError, WrongCodeError
+from quitclaim.domain.ids import ConnectionRef, digest
 from quitclaim.domain.limits import CONFIRM_MS, DEADLINE_MS, GUARD_MS, REFRESH_LEASE_MS, WINDOW_MS
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
@@ -41,6 +41,7 @@ from quitclaim.flows.revocations import acknowledge, revoke
 from quitclaim.flows.stop import disconnect
 from quitclaim.flows.tokens import hand_out
 from quitclaim.ports import Key
+from quitclaim.store.keys import authorization_key
 from tests.proof.ledger import Fault, Kind, Refreshing
 from tests.proof.stepping import Call
 from tests.proof.world import CLIENT, Ports, SweepDeadline, World
@@ -100,9 +101,17 @@ def handler_callback(brought: Callback) -> Handler:
         try:
             return complete_callback(brought, BASE, ports.deadline, ports.connecting)
         except CallbackFailedError as failure:
+            if isinstance(failure.cause, CallbackRejectedError | CodeMissingError) and not _is_spent(ports, brought):
+                ports.world.violation("M-25: an answer without a grant left its state open")
             raise failure.cause from None
 
     return run
+
+
+def _is_spent(ports: Ports, brought: Callback) -> bool:
+    state = digest(brought.state.reveal()) if brought.state is not None else ""
+    item = ports.world.table.item(authorization_key(state))
+    return item is not None and ("discarded_at" in item or "consumed_at" in item)
 
 
 def handler_token(ref: ConnectionRef = REF) -> Handler:
@@ -144,9 +153,20 @@ def handler_confirm(scene: Scene, ref: ConnectionRef = REF, code: str = "right")
 
     def run(ports: Ports) -> Any:
         ports.world.seen.wrong_codes += code != "right"
-        return confirm(ref, generation(ports, ref), scene.codes[code], ports.connecting)
+        try:
+            return confirm(ref, generation(ports, ref), scene.codes[code], ports.connecting)
+        except WrongCodeError:
+            ports.world.seen.wrong_answers += _may_count(ports)
+            raise
 
     return run
+
+
+def _may_count(ports: Ports) -> bool:
+    """Whether a wrong code still counts: something waits for a code, and not in vain."""
+    now = ports.clock.now()
+    exchanges = (item for item in ports.world.table.items() if item["ty"] == "exchange")
+    return any(item["outcome"] == "held" and item["hold_ends"] > now for item in exchanges)
 
 
 def handler_acknowledge(ref: ConnectionRef = REF) -> Handler:

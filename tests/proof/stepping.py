@@ -49,8 +49,9 @@ class Process:
     """
     One flow under the scheduler.
 
-    *stalls_after*: the answer to that call arrives in a step of its own, so that everything can happen before it
-    does. *faults*: what happens to those calls of the table. Calls count from 0.
+    *received*: the tokens whose answer arrived. *stalls_after*: the answer to that call arrives in a step of its own,
+    so that everything can happen before it does. *faults*: what happens to those calls of the table. Calls count from
+    0.
     """
 
     name: str
@@ -63,6 +64,8 @@ class Process:
     dies_after_call: bool = False
     skew_ms: int = 0
     clock_read: int = 0
+    is_crashed: bool = False
+    received: set[str] = field(default_factory=set)
     stalls_after: int | None = None
     faults: dict[int, Any] = field(default_factory=dict)
     _green: Any = None
@@ -89,7 +92,7 @@ class Process:
     def crash(self) -> None:
         """Never let it on."""
         if self._green is not None and not self.is_done:
-            self.is_done = True
+            self.is_done = self.is_crashed = True
             self._green.throw(Crashed)
 
     def before(self, call: Call) -> None:
@@ -120,7 +123,7 @@ class Process:
         try:
             self.result = self.flow(self)
         except Crashed:
-            pass
+            self.is_crashed = True
         except Exception as error:  # noqa: BLE001 - a flow's refusal is its result; others are looked at by the judge
             self.error = error
         finally:

@@ -89,6 +89,8 @@ def _connection(
     is_same_attempt = after.get("phase") == "exchanging" and after.get("exchange") == old.get("exchange")
     if after["state"] == "authorizing" and old.get("phase") == "exchanging" and not is_restart and not is_same_attempt:
         yield "I-5: an attempt took the place of another one of its generation"
+    if after.get("failure") == "link_expired" and is_other and old.get("lapse_at", 0) + GUARD_MS > now:
+        yield "C-37: a link lapsed that could still be used"
     if "subject" in old and after.get("subject") != old["subject"]:
         yield "S-21: a connection's account was exchanged"
     if is_restart and world.is_deleted(after["PK"]):
@@ -111,6 +113,12 @@ def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None
             yield f"I-3: {name} of an exchange was changed"
     if after["outcome"] == "installed" and outcome == "held" and before["hold_ends"] <= now:
         yield "I-3: installed after its hold was over"
+    if after["outcome"] == "held" and outcome == "held" and before["hold_ends"] <= now:
+        yield "I-3: a hold that was over was changed"
+    if after.get("reason") == "no_answer" and outcome == "open" and before["ends"] + GUARD_MS > now:
+        yield "custody rule 1: lapsed while its answer could still come"
+    if after.get("reason") == "not_confirmed" and outcome == "held" and before["hold_ends"] + GUARD_MS > now:
+        yield "custody rule 1: lapsed while it could still be installed"
     if after["outcome"] == "held" and outcome == "open" and before["ends"] <= now:
         yield "I-3: held after its window was over"
     if "acknowledged" in before and after.get("acknowledged") != before["acknowledged"]:
@@ -182,7 +190,7 @@ def _is_held(world: "World", revocation: Item) -> bool:
 
 def _grant(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
     if after is None:
-        yield from _grant_gone(changes, before)
+        yield from _grant_gone(world, changes, before)
         return
     if before is None or after["generation"] != before["generation"] or after["rid"] != before["rid"]:
         if before is not None:
@@ -204,10 +212,15 @@ def _grant(world: "World", changes: Mapping[Key, Change], before: Item | None, a
             yield "I-2: a lease without its attempt on record"
 
 
-def _grant_gone(changes: Mapping[Key, Change], before: Item | None) -> Iterable[str]:
-    queued = [new for _, new in changes.values() if new is not None and new["ty"] == "revocation"]
-    if before is not None and not any(item["PK"] == f"Q#{before['rid']}" for item in queued):
+def _grant_gone(world: "World", changes: Mapping[Key, Change], before: Item | None) -> Iterable[str]:
+    made = [new for old, new in changes.values() if old is None and new is not None]
+    if before is not None and not any(item["PK"] == f"Q#{before['rid']}" for item in made):
         yield "I-1: a grant is gone, and nothing was queued for it"
+    is_rejected = any(item["ty"] == "intent" and item["reason"] == "grant_rejected" for item in made)
+    if before is not None and is_rejected and not world.seen.refusals:
+        alive = {token.name for token in world.ledger.alive()} & world.tokens_in(before["use"])
+        if alive:
+            yield f"A-2: a healthy grant was stopped by a stale refusal, {sorted(alive)} lives"
 
 
 def _installed(world: "World", changes: Mapping[Key, Change], grant: Item, now: int) -> Iterable[str]:
@@ -251,6 +264,8 @@ def _revocation(
                 yield "F-69: a notice is gone that nobody acknowledged"
         return
     if before is None:
+        if after["state"] not in ("pending", "unsupported"):
+            yield f"D-5: a revocation was born {after['state']}"
         return
     if before["state"] in TERMINAL and after["state"] != before["state"]:
         yield f"I-7: {before['state']} became {after['state']}"

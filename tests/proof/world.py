@@ -62,6 +62,8 @@ class Seen:
     sealed_in: dict[str, set[str]] = field(default_factory=dict)  # revocation id -> tokens ever sealed under it
     answers: dict[str, Any] = field(default_factory=dict)  # of calls with an idempotency key
     wrong_codes: int = 0  # tried at an exchange that was held
+    wrong_answers: int = 0  # and answered to be wrong
+    refusals: int = 0  # that the provider gave although the token lives
 
     def copy(self) -> "Seen":
         """An independent state."""
@@ -161,6 +163,15 @@ class World:
         if known is not None or not isinstance(sealed, bytes):
             return known or frozenset()
         return _tokens_in(sealed)
+
+    def is_kept(self, token: str) -> bool:
+        """Whether the token lies somewhere in the table, or did until its revocation was over."""
+        for item in self.table.items():
+            if item["ty"] in ("grant", "exchange") and token in self.tokens_in(item.get("use", b"")):
+                return True
+            if item["ty"] == "revocation" and token in self.seen.sealed_in.get(item["PK"][2:], ()):
+                return True
+        return False
 
     def is_deleted(self, partition: str) -> bool:
         """Whether the owner of a partition is deleted."""
@@ -474,12 +485,23 @@ class SimulatedClient:
 
     def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
         def act() -> TokenAnswer:
-            self._must_be_recorded("exchange", lambda item: item.get("ty") == "exchange" and item["outcome"] == "open")
+            tenant, owner, connection, *_ = code.reveal().split("/")
+            mine = (f"O#{tenant}#{owner}", f"X#{connection}#")
+            self._must_be_recorded(
+                "exchange",
+                lambda item: (
+                    item.get("ty") == "exchange"
+                    and item["PK"] == mine[0]
+                    and item["SK"].startswith(mine[1])
+                    and item["outcome"] == "open"
+                    and item["ends"] > self._now
+                ),
+            )
             if self._world.ledger.exchanges.get(code.reveal()):
                 self._world.violation(f"P-3: the code {code.reveal()} is sent a second time")
             return self._tokens("exchange", lambda: self._world.ledger.exchange(code.reveal(), self._world.now))
 
-        return self._do("exchange", act)
+        return self._received(self._do("exchange", act))
 
     def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
         token = refresh_token.reveal()
@@ -491,7 +513,7 @@ class SimulatedClient:
             self._must_be_recorded("refresh", is_record, or_stopped=True)
             return self._tokens("refresh", lambda: self._world.ledger.refresh(token, self._world.now))
 
-        return self._do("refresh", act)
+        return self._received(self._do("refresh", act))
 
     def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
         token = self._world.ledger.tokens.get(access_token.reveal().removeprefix("at-"))
@@ -546,6 +568,7 @@ class SimulatedClient:
             case Fault.NOT_ACTED:
                 return TokenAnswer(Outcome.UNKNOWN, "timeout")
             case Fault.REFUSED:
+                self._world.seen.refusals += 1
                 return TokenAnswer(Outcome.REJECTED, "refused", error_code="invalid_grant")
             case Fault.LOST:
                 act()
@@ -563,6 +586,14 @@ class SimulatedClient:
         return TokenAnswer(
             Outcome.GRANTED, grant=TokenGrant(Secret(f"at-{issued.name}"), Secret(issued.name), expires_in_s=3600)
         )
+
+    def _received(self, answer: TokenAnswer) -> TokenAnswer:
+        """The process has the tokens of the answer in its hands (D-2)."""
+        grant = answer.grant
+        if grant is not None:
+            self._process.received.add((grant.refresh_token or grant.access_token).reveal())
+        self._process.received.update(each.token.reveal() for each in answer.salvaged)
+        return answer
 
     def _do[T](self, what: str, act: Callable[[], T], *, changes: bool = True) -> T:
         """The provider acts; its answer arrives in a step of its own, so that it can be late."""
