@@ -50,6 +50,8 @@ def faults_of_step(world: "World", changes: Mapping[Key, Change], now: int) -> l
         if before == after:
             continue
         kind = (after or before or {}).get("ty", "")
+        if kind == "idempotency" and before is not None and before["expires"] <= now:
+            continue  # a record that counts no longer: another takes its place
         if before is not None and after is not None and after["v"] <= before["v"]:
             found.append(f"I-18: {key.sk} of {key.pk} changed, and its version did not grow")
         judge = JUDGES.get(kind)
@@ -325,11 +327,11 @@ def _intent(world: "World", changes: Mapping[Key, Change], before: Item | None, 
     if "closed" in after and "closed" not in before:
         if after["purge"] != "done" or not after.get("comp_derived") or after["comp_open"]:
             yield "I-13: closed before purge and compensations"
-        yield from _closed(world, changes, after)
+        yield from _closed(world, after, now)
 
 
-def _closed(world: "World", changes: Mapping[Key, Change], intent: Item) -> Iterable[str]:
-    """I-13: everything of the connection is over when its stop is."""
+def _closed(world: "World", intent: Item, now: int) -> Iterable[str]:
+    """I-13: everything of the connection is over when its stop is; or nobody is left to say so (F-69)."""
     pk, connection = intent["PK"], intent["SK"].split("#")[1]
     listed = set(intent.get("rids", ()))
     for item in world.table.items():
@@ -337,11 +339,14 @@ def _closed(world: "World", changes: Mapping[Key, Change], intent: Item) -> Iter
             is_later = item["g"] > int(intent["SK"].split("#")[2])
             if is_later or (item["PK"][2:] not in listed and item.get("listed") is False):
                 continue
-            if item["state"] == "pending" or (item["state"] in NOTICES and "acknowledged" not in item):
+            is_open = item["state"] in NOTICES and "acknowledged" not in item
+            is_left = world.is_deleted(pk) and item.get("deadline", item["queued"]) + COMPACT_MS <= now
+            if item["state"] == "pending" or (is_open and not is_left):
                 yield f"I-13: closed although {item['PK']} is {item['state']}"
         elif item["ty"] == "exchange" and item["PK"] == pk and item["SK"].split("#")[1] == connection:
             is_open = item["outcome"] in ("open", "held") and not world.is_deleted(pk)
-            if is_open or (item["outcome"] == "unconfirmed" and "acknowledged" not in item):
+            is_left = world.is_deleted(pk) and item["ends"] + COMPACT_MS <= now
+            if is_open or (item["outcome"] == "unconfirmed" and "acknowledged" not in item and not is_left):
                 yield f"I-13: closed although {item['SK']} is {item['outcome']}"
 
 
