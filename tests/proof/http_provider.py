@@ -35,7 +35,7 @@ from tests.proof.ledger import Fault, Issued
 from tests.proof.world import CLIENT, World
 from tests.providers.specs import changed_entry
 
-CLIENT_SECRET: Final = "client-secret"
+CLIENT_SECRET: Final = "Zb2mW0sPq7RkXv4TnLdYcH9uE3gJ"
 PADDING: Final = "x" * 80_000
 """More than any answer may have."""
 
@@ -96,6 +96,8 @@ class Provider:
 
     world: World
     tells_account: bool = True
+    echoes: bool = False
+    """Its refusals quote what they were sent."""
     fault: dict[str, HttpFault] = field(default_factory=dict)  # endpoint -> of its next request
     requests: list[str] = field(default_factory=list)
     on_request: Callable[[str], None] = lambda endpoint: None
@@ -126,7 +128,8 @@ class Provider:
         self.on_request(endpoint)
         body = {} if fault in UNACTED else self._act(endpoint, request, form, fault)
         self.on_answer(endpoint)
-        return self._met(endpoint, fault, body)
+        sent = f"{request.url} {request.content!r} {dict(request.headers)}"
+        return self._met(endpoint, fault, body, {"error_description": sent} if self.echoes else {})
 
     def _act(
         self, endpoint: str, request: httpx.Request, form: dict[str, str], fault: HttpFault | None
@@ -168,12 +171,14 @@ class Provider:
             "expires_in": 3600,
         }
 
-    def _met(self, endpoint: str, fault: HttpFault | None, body: dict[str, Any] | None) -> "httpx.Response | Dripping":
+    def _met(
+        self, endpoint: str, fault: HttpFault | None, body: dict[str, Any] | None, quoted: dict[str, str]
+    ) -> "httpx.Response | Dripping":
         """The answer as the fault leaves it."""
         if fault in REFUSALS:
             self.world.seen.refusals += 1
         if body is None:
-            return httpx.Response(400, json={"error": "invalid_grant"})
+            return httpx.Response(400, json={"error": "invalid_grant", **quoted})
         match fault:
             case HttpFault.SILENT | HttpFault.LOST:
                 self.world.now += 15_000
@@ -181,15 +186,15 @@ class Provider:
             case HttpFault.RESET:
                 raise httpx.ReadError("connection reset by peer")
             case HttpFault.BUSY_UNTIL:
-                return httpx.Response(429, json={"error": "slow_down"}, headers={"Retry-After": "120"})
+                return httpx.Response(429, json={"error": "slow_down", **quoted}, headers={"Retry-After": "120"})
             case HttpFault.BUSY:
                 return httpx.Response(429)
             case HttpFault.BROKE:
-                return httpx.Response(500)
+                return httpx.Response(500, json={"error": quoted.get("error_description", "server_error")})
             case HttpFault.AWAY:
                 return httpx.Response(503, headers={"Retry-After": "600"})
             case HttpFault.ERROR_BODY:
-                return httpx.Response(200, json={"ok": False, "error": "bad_refresh_token", **body})
+                return httpx.Response(200, json={"ok": False, "error": "bad_refresh_token", **body, **quoted})
             case HttpFault.PAGE:
                 return httpx.Response(200, html="<!doctype html><title>Sign in to this network</title>")
             case HttpFault.CUT:
@@ -201,7 +206,7 @@ class Provider:
             case HttpFault.NARROWER:
                 return httpx.Response(200, json=body | {"scope": "nothing"})
             case HttpFault.INVALID_GRANT:
-                return httpx.Response(400, json={"error": "invalid_grant"})
+                return httpx.Response(400, json={"error": "invalid_grant", **quoted})
             case HttpFault.DRIP:
                 return Dripping(self.world, json.dumps(body).encode() + b" " * 60)
             case _:

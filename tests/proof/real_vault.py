@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.tokens import TokenPair
-from quitclaim.security.keys import PURPOSES, KeyRing
+from quitclaim.security.keys import PURPOSES, KeyRing, KeyWrapper
 from quitclaim.security.vault import RingVault
 from quitclaim.store.ring import RingTable
 from tests.proof.world import Ports, World
@@ -18,7 +18,7 @@ from tests.security.rings import ARN, FakeKms
 class ToldVault(RingVault):
     """`RingVault` that tells the world which tokens it sealed, and for which revocation."""
 
-    def __init__(self, ports: Ports, kms: FakeKms) -> None:
+    def __init__(self, ports: Ports, kms: KeyWrapper) -> None:
         ring = RingTable(ports.world.table, ports.clock, ports.ids)
         super().__init__(KeyRing(ring, kms, ARN, PURPOSES), ports.clock)
         self._world = ports.world
@@ -41,8 +41,7 @@ class ToldVault(RingVault):
         return sealed
 
 
-def use_real_vault(world: World, kms: FakeKms | None = None) -> FakeKms:
-    """From now on each process of the world has a key ring of its own, as a function instance has; their one KMS."""
+def use_real_vault(world: World, kms: KeyWrapper | None = None) -> None:
+    """From now on each process of the world has a key ring of its own, as a function instance has, and all one KMS."""
     wrapper = kms or FakeKms()
     world.vault_of = lambda ports: ToldVault(ports, wrapper)
-    return wrapper
