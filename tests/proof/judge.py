@@ -94,7 +94,11 @@ def faults_at_rest(world: World) -> list[str]:
             found.append(f"I-15: {item['SK']} is still authorizing")
         if item.get("closed_as") == "confirmed":
             ref = f"{item['PK'][2:].replace('#', '/')}/{item['SK'][2:]}"
-            alive = [token.name for token in world.ledger.alive() if _code(token, world).startswith(ref + "/")]
+            alive = [
+                token.name
+                for token in world.ledger.alive()
+                if _code(token, world).startswith(ref + "/") and not _is_acknowledged(token, item, tables, world)
+            ]
             known = (
                 set().union(*(world.tokens_in(each["sealed"]) for each in _parked_material(tables))) if alive else set()
             )
@@ -185,6 +189,15 @@ def _covered(token: Issued, tables: Tables, world: World) -> bool:
 def _covers(item: Item, token: Issued) -> bool:
     """An open notice, or one that was acknowledged after the token was issued (custody rule 2)."""
     return "acknowledged" not in item or item["acknowledged"] >= token.issued_at
+
+
+def _is_acknowledged(token: Issued, connection: Item, tables: Tables, world: World) -> bool:
+    """An earlier attempt of the connection gave it, nobody here saw it, and the owner said that it was removed."""
+    return token.by == _code(token, world) and any(
+        item["outcome"] == "unconfirmed" and item.get("acknowledged", 0) >= token.issued_at
+        for item in tables["exchange"]
+        if item["PK"] == connection["PK"] and item["SK"].split("#")[1] == connection["SK"][2:]
+    )
 
 
 def _has_live_in_reach(item: Item, tables: Tables) -> bool:
