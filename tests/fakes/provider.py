@@ -239,12 +239,13 @@ def answers(status: int, body: dict[str, Any] | None = None, **headers: str) -> 
     return misbehave
 
 
-def after(step: Callable[[], object], then: Misbehaviour | None = None) -> Misbehaviour:
-    """The provider acts; before its answer arrives, *step* happens."""
+def after(*steps: Callable[[], object]) -> Misbehaviour:
+    """The provider acts; before its answer arrives, the *steps* happen."""
 
     def misbehave(act: Callable[[], httpx.Response], request: httpx.Request) -> httpx.Response:
         answer = act()
-        step()
-        return answer if then is None else then(lambda: answer, request)
+        for step in steps:
+            step()
+        return answer
 
     return misbehave

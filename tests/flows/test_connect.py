@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -126,7 +128,8 @@ def test_a_start_names_what_stands_before_it(world: World) -> None:
         world.start(OTHER)
     world.start(OTHER, client="second")
 
-    (blocker,) = blocked.value.details["blockers"]  # type: ignore[misc]
+    found: Any = blocked.value.details["blockers"]
+    (blocker,) = found
     assert (blocker["level"], blocker["connection_id"]) == ("pending", "google")
     assert world.connection(OTHER).client == "second"
 
@@ -508,7 +511,7 @@ def test_a_grant_that_comes_after_its_window_is_revoked(world: World) -> None:
 @pytest.mark.rule("D-2", "U-4", "F-66")
 def test_a_grant_that_comes_after_its_lapse_takes_the_notice_back(world: World) -> None:
     """It was unconfirmed; now it is known, owed and revoked, and there is nothing to acknowledge."""
-    world.server.next("/token", after(lambda: (world.clock.move(seconds=66), world.reconcile())))
+    world.server.next("/token", after(lambda: world.clock.move(seconds=66), world.reconcile))
 
     assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
 
@@ -521,9 +524,8 @@ def test_a_grant_that_comes_after_its_lapse_takes_the_notice_back(world: World) 
 @pytest.mark.rule("D-2", "F-66", "RB-33")
 def test_a_grant_that_comes_after_a_disconnect_belongs_to_the_stop(world: World) -> None:
     """The stop does not close before the late token is revoked (custody rule 5)."""
-    world.server.next(
-        "/token", after(lambda: (world.clock.move(seconds=30), world.disconnect(), world.clock.move(seconds=31)))
-    )
+    half_a_minute = partial(world.clock.move, seconds=31)
+    world.server.next("/token", after(half_a_minute, world.disconnect, half_a_minute))
 
     assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
 

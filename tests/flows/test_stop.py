@@ -222,7 +222,12 @@ def test_a_stop_is_decided_again_until_it_commits(world: World, key: object) -> 
 def test_a_stop_does_not_care_for_a_busy_barrier(world: World) -> None:
     """It adds to it whatever it is (custody rule 8)."""
     world.connect()
-    world.table.faults = [lambda apply: (world.stand_in.alter(barrier_key(OWNER, "acme"), put={"v": 100}), apply())[1]]
+
+    def moves(apply: Callable[[], object]) -> object:
+        world.stand_in.alter(barrier_key(OWNER, "acme"), put={"v": 100})
+        return apply()
+
+    world.table.faults = [moves]
 
     with world.table.metered() as spent:
         world.disconnect()

@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 from quitclaim.domain.connect import Connection, Exchange
+from quitclaim.domain.errors import QuitclaimError
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.secret import Secret
 from quitclaim.flows import status as status_flow
@@ -47,7 +47,7 @@ from tests.fakes.config import BASE_URL, MemoryClients, spec_with
 from tests.fakes.ids import SeededIds
 from tests.fakes.invocations import RecordingKick, RecordingReplay
 from tests.fakes.provider import AcmeServer
-from tests.fakes.tables import FaultyTable, OneByOneTable, StandIn
+from tests.fakes.tables import FaultyTable, QuickTable, StandIn
 from tests.security.rings import ARN, FakeKms
 
 OWNER = OwnerRef("acme-app", "ann")
@@ -67,7 +67,7 @@ class World:
         self.clock = MovableClock()
         self.ids = SeededIds()
         self.kms = FakeKms()
-        self.plain_table = OneByOneTable(stand_in.client, stand_in.name)
+        self.plain_table = QuickTable(stand_in.client, stand_in.name)
         self.table = FaultyTable(self.plain_table)
         self.server = AcmeServer(spec_with(**facts))
         self.clients = MemoryClients(self.server)
@@ -171,8 +171,6 @@ class World:
 
     def replayed(self, ref: ConnectionRef, pair: str) -> None:
         """What the access token function does when reconciliation asks it to: its errors end in its log."""
-        from quitclaim.domain.errors import QuitclaimError
-
         with suppress(QuitclaimError):
             replay(ref, pair, Budget(TOKEN_MS), self.handing_out)
 
@@ -298,9 +296,3 @@ class World:
                 for each in self.items("revocation")
             )
         )
-
-
-def ticket_path(started: Started) -> str:
-    """The path of the connect link."""
-    assert started.ticket is not None
-    return urlsplit(f"{BASE_URL}/connect/{started.ticket.reveal()}").path

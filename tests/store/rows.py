@@ -667,7 +667,7 @@ def close_beside_a_living_grant(stage: Stage) -> Act:
         stage.connection(),
         stage.barrier(),
         Close.RELEASED,
-        {stage.connection().account: stage.account()},
+        {ACCOUNT: stage.account()},
         stage.now,
     )
 

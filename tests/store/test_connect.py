@@ -77,7 +77,7 @@ def test_a_start_ends_a_waiting_exchange_of_the_same_client(stage: Stage, other:
     exchange, revocation, barrier = stage.exchange("x-1", whose), stage.revocation(), stage.barrier()
     assert (exchange.outcome, exchange.reason, exchange.use) == (ExchangeOutcome.CLEANUP, "superseded", None)
     assert (revocation.state, revocation.lease, revocation.next) == (RevocationState.PENDING, None, stage.now)
-    assert (barrier.in_flight, barrier.owed) == (None, {"r-1"})
+    assert (barrier.in_flight, barrier.owed) == (None, frozenset({"r-1"}))
     assert stage.due("revoke", CLIENT) == [(revocation_key("r-1"), stage.now)]
     assert stage.due("exchange") == []
     assert stage.told() == ["connection.failed"]
@@ -309,7 +309,7 @@ def test_a_release_makes_the_grant_due_and_fails_the_connection(stage: Stage) ->
     exchange, revocation, barrier = stage.exchange(), stage.revocation(), stage.barrier()
     assert (exchange.outcome, exchange.reason, exchange.use) == (ExchangeOutcome.CLEANUP, "denied", None)
     assert (revocation.lease, revocation.lease_until, revocation.next) == (None, None, stage.now)
-    assert (barrier.in_flight, barrier.owed) == (None, {"r-1"})
+    assert (barrier.in_flight, barrier.owed) == (None, frozenset({"r-1"}))
     assert stage.connection().state is ConnectionState.FAILED
     assert stage.due("revoke", CLIENT) == [(revocation_key("r-1"), stage.now)]
     assert (stage.due("exchange"), stage.due("connection"), stage.roster()) == ([], [], ["failed"])
@@ -372,7 +372,7 @@ def test_a_grant_that_comes_after_the_window_is_queued(stage: Stage) -> None:
     rows.late_while_open(stage)()
 
     assert stage.exchange().outcome is ExchangeOutcome.CLEANUP
-    assert (stage.barrier().in_flight, stage.barrier().owed) == (None, {"r-1"})
+    assert (stage.barrier().in_flight, stage.barrier().owed) == (None, frozenset({"r-1"}))
     assert stage.due("revoke", CLIENT) == [(revocation_key("r-1"), stage.now)]
     assert stage.due("exchange") == []
 
@@ -383,7 +383,7 @@ def test_a_grant_that_comes_after_the_lapse_takes_its_notice_back(stage: Stage) 
     rows.late_after_lapse(stage)()
 
     assert stage.exchange().outcome is ExchangeOutcome.CLEANUP
-    assert (stage.barrier().acks, stage.barrier().owed) == (frozenset(), {"r-1"})
+    assert (stage.barrier().acks, stage.barrier().owed) == (frozenset(), frozenset({"r-1"}))
     assert stage.attention("exchange") == []
 
 

@@ -137,7 +137,7 @@ def test_an_install_and_its_release_never_both_happen(stage: Stage, round_: int)
     """The grant is live or due for revocation, never both and never neither (I-3)."""
     held = stage.held()
     connection = stage.connection()
-    acts = [
+    acts: list[Callable[[], object]] = [
         install_of(another(stage, "w1")),
         partial(another(stage, "w2").connects.release, held, connection, stage.now, "denied"),
     ]
@@ -158,7 +158,7 @@ def test_an_install_and_a_wide_claim_of_its_account_never_both_happen(stage: Sta
     stage.stand_in.alter(rows.BARRIER, remove=("owed", "purges"))
     stage.held()
     account = stage.account()
-    acts = [
+    acts: list[Callable[[], object]] = [
         install_of(another(stage, "w1")),
         partial(another(stage, "w2").revocations.claim_account_wide, queued, ACCOUNT, account, stage.now),
     ]

@@ -392,7 +392,7 @@ def test_a_finished_notice_waits_for_its_acknowledgement(stage: Stage) -> None:
     """It moves from owed to the acknowledgements, and the app is told that something is to be removed."""
     rows.finish(stage, RevocationState.UNCONFIRMED)()
 
-    assert (stage.barrier().owed, stage.barrier().acks) == (frozenset(), {"r:r-1"})
+    assert (stage.barrier().owed, stage.barrier().acks) == (frozenset(), frozenset({"r:r-1"}))
     assert "removal.required" in stage.told()
     assert stage.event("removal.required")["outcome"] == "unconfirmed"
 

@@ -89,8 +89,8 @@ def test_a_row_happens_once_whatever_became_of_its_first_try(arranged: Arranged,
     assert spent.writes == [arranged.row.actions]
     assert arranged.row.actions <= 10
 
-    # Which fault it is does not depend on the stand-in, and moto is slow: one is enough there.
-    for what, faults in list(FAULTS.items())[: 1 if isinstance(stand_in, MotoStandIn) else None]:
+    # The faults are ours, not the stand-in's, and moto is slow: MiniStack is enough.
+    for what, faults in () if isinstance(stand_in, MotoStandIn) else FAULTS.items():
         with subtests.test(what):
             stand_in.put_back(arranged.before, once)
             stage.ids.made = made

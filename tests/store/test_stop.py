@@ -39,8 +39,8 @@ def test_a_stop_records_what_is_to_be_done(stage: Stage) -> None:
     connection, intent = stage.connection(), stage.intent()
     assert (connection.state, connection.generation) == (ConnectionState.REVOKING, 2)
     assert (connection.effect_at, connection.pairs) == (stage.now + EFFECT_MS, ())
-    assert (intent.purge, intent.rids, intent.closed) == ("pending", {"r-1"}, None)
-    assert (stage.barrier().owed, stage.barrier().purges) == ({"r-1"}, {"google#1"})
+    assert (intent.purge, intent.rids, intent.closed) == ("pending", frozenset({"r-1"}), None)
+    assert (stage.barrier().owed, stage.barrier().purges) == (frozenset({"r-1"}), frozenset({"google#1"}))
     assert stage.due("stop") == [(intent_key(REF, 1), stage.now)]
     assert stage.due("connection") == [(connection_key(REF), stage.now + EFFECT_MS)]
     assert stage.roster() == ["revoking"]
@@ -78,7 +78,10 @@ def test_a_stop_during_a_refresh_expects_its_successor(stage: Stage) -> None:
 
     stage.stopped()
 
-    assert (stage.revocation().expected, stage.revocation().expected_until) == ({"attempt-1"}, before.lease_until)
+    assert (stage.revocation().expected, stage.revocation().expected_until) == (
+        frozenset({"attempt-1"}),
+        before.lease_until,
+    )
     assert stage.due("refresh") == []
 
 
@@ -124,7 +127,7 @@ def test_a_stop_ends_the_held_exchange_of_its_connection(stage: Stage) -> None:
     rows.stop_of_a_held_one(stage)()
 
     assert stage.exchange().outcome is ExchangeOutcome.CLEANUP
-    assert (stage.barrier().in_flight, stage.barrier().owed) == (None, {"r-1"})
+    assert (stage.barrier().in_flight, stage.barrier().owed) == (None, frozenset({"r-1"}))
     assert stage.revocation().next == stage.now
     assert stage.intent().rids == {"r-1"}
 
@@ -148,7 +151,7 @@ def test_a_lost_grant_keeps_the_app_s_data(stage: Stage) -> None:
     connection, intent = stage.connection(), stage.intent()
     assert (connection.state, connection.generation) == (ConnectionState.NEEDS_RECONNECT, 2)
     assert (intent.purge, intent.comp_derived) == ("done", True)
-    assert (stage.barrier().owed, stage.barrier().purges) == ({"r-1"}, frozenset())
+    assert (stage.barrier().owed, stage.barrier().purges) == (frozenset({"r-1"}), frozenset())
     assert stage.due("connection") == []
     assert stage.roster() == ["needs_reconnect"]
     assert "connection.needs_reconnect" in stage.told()

@@ -27,7 +27,7 @@ def test_a_record_is_lease_and_attempt_in_one_write(stage: Stage) -> None:
     leased = stage.tokens.record(stage.grant(), "attempt-1", stage.now)
 
     assert leased == stage.grant()
-    assert (leased.lease, leased.lease_until, leased.attempts) == ("attempt-1", until, {"attempt-1"})
+    assert (leased.lease, leased.lease_until, leased.attempts) == ("attempt-1", until, frozenset({"attempt-1"}))
     assert stage.due("refresh") == [(GRANT, until + GUARD_MS)]
 
 
@@ -181,7 +181,7 @@ def test_an_orphan_leaves_another_attempt_s_lease_alone(stage: Stage) -> None:
 
     stage.tokens.queue_orphan(before, "attempt-1", orphan, found=stage.grant(), stopped=None, intent_generation=None)
 
-    assert (stage.grant().lease, stage.grant().attempts) == ("attempt-2", {"attempt-2"})
+    assert (stage.grant().lease, stage.grant().attempts) == ("attempt-2", frozenset({"attempt-2"}))
     assert [key for key, _ in stage.due("refresh")] == [GRANT]
 
 
