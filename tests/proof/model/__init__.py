@@ -1,0 +1,1 @@
+"""The custody protocol as an explicit-state model; see README.md."""
