@@ -31,10 +31,11 @@ def test_no_reachable_state_breaks_the_protocol(name):
     [
         ("refresh-rotating", RULE_SETS["reference"]),
         ("connect", ALL - {"late_grant_queue"}),
-        ("connect", ALL - {"install_holds"}),
-        ("refresh-static", ALL - {"settle_lease"}),
-        ("compaction", ALL - {"compact_unlists"}),
-        ("ambiguous-refresh", ALL - {"own_write_known"}),
+        ("connect", ALL - {"hold_before_install"}),
+        ("connect", ALL - {"install_window"}),
+        ("connect-delete", ALL - {"install_owner"}),
+        ("sweepers", ALL - {"settle_lease"}),
+        ("sweepers", ALL - {"claim_checks_account"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
