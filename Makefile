@@ -53,7 +53,7 @@ down: ## stop the local stack
 # --- tests and checks ---------------------------------------------------------------------------------------------
 .PHONY: test check build
 test: setup ## every test but the proof: rules, store, flows, interop, workers killed on the way
-	@$(PY) -m pytest --ignore tests/proof
+	@$(PY) -m pytest --ignore tests/proof --timeout 300
 
 check: setup .venv-sam/ready ## format, lint, types, the catalogue, the template
 	@.venv/bin/ruff format --check .
@@ -83,7 +83,7 @@ clean: down ## remove everything that was made: environments, builds, local stat
 # --- the proof ----------------------------------------------------------------------------------------------------
 .PHONY: proof proof-nightly
 proof: setup ## crash points, interleavings, faults, clocks, mutants and the model, in the CI setting; ends in one table
-	@$(PY) -m pytest tests/proof -n 2 --dist worksteal
+	@$(PY) -m pytest tests/proof -n 2 --dist worksteal --timeout 900
 
 proof-nightly: setup ## the same to its full extent; hours
 	@QUITCLAIM_PROOF=nightly $(PY) -m pytest tests/proof -n 2 --dist worksteal --timeout 86400
