@@ -15,7 +15,7 @@ from tests.fakes.tables import (
     Everything,
     Fault,
     MotoStandIn,
-    OneByOneTable,
+    QuickTable,
     StandIn,
     ambiguous,
     applied_then_ambiguous,
@@ -45,7 +45,7 @@ class Arranged:
 def dynamodb(request: pytest.FixtureRequest) -> tuple[type[StandIn], type[DynamoTable], object]:
     """A stand-in for DynamoDB."""
     client = request.getfixturevalue(f"{request.param}_dynamodb")
-    return (MotoStandIn, OneByOneTable, client) if request.param == "moto" else (StandIn, DynamoTable, client)
+    return (MotoStandIn, QuickTable, client) if request.param == "moto" else (StandIn, DynamoTable, client)
 
 
 @pytest.fixture(scope="module", params=ROWS, ids=lambda row: row.name)
