@@ -433,13 +433,17 @@ def _queued(
 
 def _queue_part(before: Grant, attempt: str, salvaged: Sequence[LooseToken], client: Client, world: HandingOut) -> None:
     """
-    What an unusable answer still held is due for revocation, in one item.
+    What an unusable answer still held is due for revocation, in one item; not so the token that was sent, where the
+    provider gives it again: it is the live grant's (custody rule 7).
 
     The answer was not seen whole, so its attempt stays on record: a stop then says "confirmed" for nothing of it
     (custody rule 3).
     """
     loose = tuple(Material(each.kind, each.token) for each in salvaged)
-    material = tuple(each for each in loose if client.facts.may_take(each.kind)) or loose
+    takeable = tuple(each for each in loose if client.facts.may_take(each.kind)) or loose
+    material = tuple(each for each in takeable if world.vault.fingerprint(each.token) != before.fp)
+    if not material:
+        return
     part = _queued(before, f"{attempt}.part", before.tv + 1, material, client, world)
     for _ in range(TRIES):
         generations = [each.generation for each in world.reads.intents(before.ref)]
