@@ -31,7 +31,7 @@ from quitclaim.domain.limits import (
 )
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect import CallbackFailedError
-from quitclaim.store.keys import barrier_key, connection_key
+from quitclaim.store.keys import barrier_key, connection_key, exchange_key
 from tests.fakes.config import BASE_URL
 from tests.fakes.provider import (
     Misbehaviour,
@@ -519,6 +519,35 @@ def test_a_grant_that_comes_after_its_lapse_takes_the_notice_back(world: World) 
     assert world.notice() == "pending"
     world.minutes_pass(2)
     assert (world.notice(), world.server.live("refresh_token")) == ("confirmed", [])
+
+
+ARRIVALS = {
+    "unconfirmed": ({"outcome": "unconfirmed"}, "cleanup"),
+    "ended": ({"outcome": "ended"}, "cleanup"),
+    "in clean-up": ({"outcome": "cleanup"}, "cleanup"),
+    "in clean-up, with another grant": ({"outcome": "cleanup", "fp": "another"}, "cleanup"),
+    "held, another grant": ({"outcome": "held", "fp": "another"}, "held"),
+    "installed, another grant": ({"outcome": "installed", "fp": "another"}, "installed"),
+}
+
+
+@pytest.mark.parametrize(("changes", "outcome"), ARRIVALS.values(), ids=ARRIVALS.keys())
+def test_a_grant_that_finds_its_exchange_closed_is_queued(
+    world: World, changes: dict[str, object], outcome: str
+) -> None:
+    """Whatever became of the exchange, a grant that it does not hold is due for revocation (D-30)."""
+
+    def closed_meanwhile() -> None:
+        world.stand_in.alter(exchange_key(GOOGLE, world.exchange().id), put=changes)
+
+    world.server.next("/token", after(closed_meanwhile))
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+
+    assert world.exchange().outcome == outcome
+    assert world.unaccounted() == []
+    world.sweep()
+    assert world.server.live("refresh_token") == []
 
 
 @pytest.mark.rule("D-2", "F-66", "RB-33")

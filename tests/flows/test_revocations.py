@@ -534,6 +534,22 @@ def test_a_wide_revocation_is_never_sent_blind(new_world: Worlds) -> None:
     assert (the_revocation(world)["state"], world.notice()) == ("expired", "permission_removal_required")
 
 
+# --- nothing to call -------------------------------------------------------------------------------------------------
+
+
+def test_a_held_grant_that_nobody_can_revoke_ends_in_a_notice(new_world: Worlds) -> None:
+    """The owner did not confirm, and the provider has no revocation: no call is made, and the owner is told (U-8)."""
+    world = new_world("owner", revocation={"shape": "none", "manual_page": "https://acme.example.com/apps"})
+    world.come_back(world.callback())
+
+    world.minutes_pass(12)
+
+    assert (the_revocation(world)["state"], world.notice()) == ("unsupported", "permission_removal_required")
+    assert "/revoke" not in world.server.asked
+    assert world.acknowledge() == 1
+    assert world.connect().state == "ready"
+
+
 # --- acknowledgement -------------------------------------------------------------------------------------------------
 
 
