@@ -336,7 +336,7 @@ def _revocation_due(item: Item) -> tuple[str, int] | None:
     if item["state"] == "parked":
         return None
     if item["state"] == "pending":
-        return f"revoke#{item['client']}", min(item["next"], item["deadline"])
+        return f"revoke#{item['client']}", item["next"]  # after the deadline only where a hold was released so late
     if "finished" not in item:
         return "finish#*", item.get("settled_at", item["queued"])
     return "compact#*", -1
