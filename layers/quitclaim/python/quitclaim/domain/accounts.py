@@ -29,3 +29,10 @@ class Account:
     def left(self) -> "Account":
         """One live grant fewer."""
         return replace(self, live=self.live - 1)
+
+    def is_shut_beyond(self, rid: str, settled_at: int | None) -> bool:
+        """
+        Whether that revocation still shuts the account for longer than until it was settled: it may be lowered, never
+        raised.
+        """
+        return self.killed_by == rid and (self.killed_at or 0) > (settled_at or 0)

@@ -358,7 +358,12 @@ class RevocationStore:
                 ),
             )
         is_confirmed = revocation.state is RevocationState.CONFIRMED
-        if is_confirmed and account is not None and account.killed_by == rid and revocation.account is not None:
+        if (
+            is_confirmed
+            and account is not None
+            and account.is_shut_beyond(rid, revocation.settled_at)
+            and revocation.account is not None
+        ):
             key = account_key(revocation.client, revocation.account)
             when: Condition = (equals("killed_by", rid), equals("killed_at", account.killed_at))
             commit.update("account", Update(key, when, put={"killed_at": revocation.settled_at}))
