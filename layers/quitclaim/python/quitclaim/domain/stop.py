@@ -136,18 +136,20 @@ def close_of(
     exchanges: Iterable[Exchange | None],
     *,
     lapsed: frozenset[str] = frozenset(),
+    attested: bool = False,
 ) -> Close:
     """
     Whether a stop is done: purge, compensations, and every revocation of the connection that is still listed (I-13).
 
     *resolved*: the intent's revocations and those of the barrier that belong to the connection; *exchanges*: those in
     the barrier, likewise. *lapsed*: ids of notices that wait for nobody's word any more, because their owner is deleted
-    and their time is over (F-69). "Revoked" is said only where every one was confirmed by the provider; a stop that
-    lists none closes only where that is known to be right.
+    and their time is over (F-69). *attested*: what an attempt of this generation may have given is known by the owner's
+    word only. "Revoked" is said only where every one was confirmed by the provider; a stop that lists none closes only
+    where that is known to be right.
     """
     if intent.closed is not None or intent.purge != "done" or not intent.comp_derived or intent.comp_open:
         return Close.NOT_YET
-    weakest = Close.NOT_NEEDED
+    weakest = Close.ATTESTED if attested else Close.NOT_NEEDED
     order = (Close.NOT_NEEDED, Close.CONFIRMED, Close.RELEASED, Close.ATTESTED, Close.UNATTESTED)
     for exchange in exchanges:
         if exchange is None or (exchange.acknowledged is None and exchange.id not in lapsed):

@@ -267,7 +267,8 @@ def _close(intent: StopIntent, world: Reconciling) -> bool:
     if in_flight is not None and in_flight.ref == ref and not in_flight.outcome.is_over:
         return False  # one that is over stands there only where the owner is deleted (row 26)
     # What an exchange of this generation held when the stop came was released, and may be finished and off the barrier
-    # by now: it counts for what the stop says of itself (custody rule 5).
+    # by now: it counts for what the stop says of itself (custody rule 5). So does one whose outcome nobody knows: once
+    # it is acknowledged, there is the owner's word for it and no more.
     late = [each for each in world.reads.exchanges(ref) if each.generation == intent.generation]
     released = {each.rid for each in late if each.outcome is ExchangeOutcome.CLEANUP}
     own = {rid: item for rid, item in resolved.revocations.items() if item is None or item.ref == ref}
@@ -276,7 +277,8 @@ def _close(intent: StopIntent, world: Reconciling) -> bool:
     lapsed: frozenset[str] = frozenset()
     if owner is not None and owner.is_deleted:
         lapsed = lapsed_notices(listed.values(), exchanges, world.clock.now())
-    close = close_of(intent, listed.values(), exchanges, lapsed=lapsed)
+    attested = any(each.outcome is ExchangeOutcome.UNCONFIRMED for each in late)
+    close = close_of(intent, listed.values(), exchanges, lapsed=lapsed, attested=attested)
     if close is Close.NOT_YET:
         return False
     # Each parked one lies beside an account of its own: another may have been chosen for each life of the connection.
