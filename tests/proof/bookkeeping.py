@@ -85,6 +85,20 @@ class Books:
             if "consumed_at" in item and self.now < item["consumed_at"] + COMPACT_MS and key not in self.exchanges:
                 yield f"I-2: {item['PK']} is consumed, and its exchange is not on record"
 
+    def _stops(self) -> Iterable[str]:
+        """A stopped connection has its stop open, and is called revoked only if all of it was."""
+        intents = {(item["PK"], item["SK"]): item for item in self["intent"]}
+        for (pk, name), connection in self.connections.items():
+            generation = connection["generation"] - 1
+            intent = intents.get((pk, f"S#{name}#{generation}"))
+            if connection["state"] in STOPPED and (intent is None or "closed" in intent):
+                yield f"I-15: {name} is stopped, and no open stop will ever close it"
+            if connection.get("closed_as") == "confirmed":
+                mine = (pk, name, generation)
+                for rid, item in self.revocations.items():
+                    if (f"O#{item['t']}#{item['o']}", item["c"], item["g"]) == mine and item["state"] in NOTICES:
+                        yield f"I-13: {name} is called revoked, and {rid} is {item['state']}"
+
     def _exchanges(self) -> Iterable[str]:
         spent = Counter((f"O#{item['t']}#{item['o']}", item.get("exchange")) for item in self["authorization"])
         for item in self["exchange"]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Final
 
+from quitclaim.domain.errors import MovedError
 from tests.proof.search import Bench, points, refused_stops
 from tests.proof.stepping import Process
 from tests.proof.table import TableFault
@@ -21,7 +22,10 @@ FAULTS: Final = (TableFault.APPLIED, TableFault.LOST, TableFault.PARTLY_APPLIED)
 
 @dataclass(frozen=True)
 class Case:
-    """How some handlers meet in a situation."""
+    """
+    How some handlers meet in a situation. *meanwhile*: how many of the others go through while the first one stalls;
+    the rest come behind it.
+    """
 
     situation: str
     handlers: tuple[str, ...]
@@ -29,6 +33,7 @@ class Case:
     crash: int | None = None
     after: bool = False
     stall: int | None = None
+    meanwhile: int | None = None
     fault: tuple[int, str] | None = None
 
     @property
@@ -41,9 +46,26 @@ class Case:
             words += ["--crash", str(self.crash), *(["--after"] if self.after else [])]
         if self.stall is not None:
             words += ["--stall", str(self.stall)]
+            words += [] if self.meanwhile is None else ["--meanwhile", str(self.meanwhile)]
         if self.fault is not None:
             words += ["--fault", str(self.fault[0]), f'"{self.fault[1]}"']
         return " ".join(words)
+
+    @property
+    def technique(self) -> str:
+        """Which of the ways it is."""
+        if self.schedule is not None:
+            return "order"
+        if self.crash is not None:
+            return "crash"
+        if self.fault is not None:
+            return "fault"
+        return "stall" if self.stall is not None else "in turn"
+
+    @property
+    def is_undisturbed(self) -> bool:
+        """One handler, and nothing else happens."""
+        return len(self.handlers) == 1 and self.technique == "in turn"
 
     def as_json(self) -> list[Any]:
         """Short enough for a file with hundreds of them."""
@@ -54,6 +76,8 @@ class Case:
             how["crash after" if self.after else "crash before"] = self.crash
         if self.stall is not None:
             how["stall"] = self.stall
+        if self.meanwhile is not None:
+            how["meanwhile"] = self.meanwhile
         if self.fault is not None:
             how["fault"] = list(self.fault)
         return [self.situation, list(self.handlers), how]
@@ -70,6 +94,7 @@ class Case:
             crash=how.get("crash before", how.get("crash after")),
             after="crash after" in how,
             stall=how.get("stall"),
+            meanwhile=how.get("meanwhile"),
             fault=None if fault is None else (fault[0], fault[1]),
         )
 
@@ -81,7 +106,20 @@ type Note = Callable[[str, str], None]
 def faults_of(bench: Bench, case: Case) -> list[str]:
     """Run a case, and say what is wrong at its end and once everything has come to rest."""
     processes = played(bench, case)
-    return bench.judged(processes) + refused_stops(case.handlers, processes)
+    faults = refused_stops(case.handlers, processes)
+    if case.technique == "in turn":
+        faults += undone(bench, case, processes)
+    return bench.judged(processes) + faults
+
+
+def undone(bench: Bench, case: Case, processes: Sequence[Process]) -> list[str]:
+    """One after the other, nobody moves anything under another's hands: what can be done is done."""
+    moved = [
+        f"{name} was refused by {type(process.error).__name__}, and nobody else was there"
+        for name, process in zip(case.handlers, processes, strict=True)
+        if isinstance(process.error, MovedError)
+    ]
+    return [*moved, *bench.world.seen.neglected]
 
 
 def played(bench: Bench, case: Case, note: Note = lambda name, what: None) -> list[Process]:
@@ -117,7 +155,9 @@ def played(bench: Bench, case: Case, note: Note = lambda name, what: None) -> li
         first.crash()
     else:
         advance(first, None if case.stall is None else case.stall + 1)
-    for process in others:
+    for number, process in enumerate(others):
+        if number == case.meanwhile:
+            advance(first)
         process.begin()
         advance(process)
     advance(first)
@@ -175,3 +215,23 @@ def stalled(bench: Bench, others: int) -> Iterator[Case]:
         for call in range(calls_of(bench, first)):
             for meeting in permutations(rest, others):
                 yield Case(bench.situation.name, (first, *meeting), stall=call)
+
+
+def stalled_in_time(bench: Bench) -> Iterator[Case]:
+    """Each handler frozen while time passes and another one goes through."""
+    clocks = [handler for handler in bench.handlers if handler.endswith("passes")]
+    for first in bench.handlers:
+        for call in range(calls_of(bench, first)):
+            for clock in clocks:
+                for other in bench.handlers:
+                    if len({first, clock, other}) == 3:
+                        yield Case(bench.situation.name, (first, clock, other), stall=call)
+
+
+def stalled_and_after(bench: Bench) -> Iterator[Case]:
+    """Each handler frozen while another one goes through, and a third one behind it."""
+    for first in bench.handlers:
+        rest = [handler for handler in bench.handlers if handler != first]
+        for call in range(calls_of(bench, first)):
+            for meeting in permutations(rest, 2):
+                yield Case(bench.situation.name, (first, *meeting), stall=call, meanwhile=1)

@@ -175,9 +175,27 @@ def handler_acknowledge(ref: ConnectionRef = REF) -> Handler:
 
 
 def handler_sweep(ports: Ports) -> Any:
-    """The sweep, on every revocation there is, by key."""
-    rids = sorted(item["PK"][2:] for item in ports.world.table.items() if item["ty"] == "revocation")
-    return revoke(rids, SweepDeadline(), ports.revoking)
+    """The sweep, on every revocation there is, by key. Undisturbed, it takes up all that is due and keeps nothing."""
+    now, world = ports.clock.now(), ports.world
+    before = {item["PK"]: item for item in world.table.items() if item["ty"] == "revocation"}
+    swept = revoke(sorted(pk[2:] for pk in before), SweepDeadline(), ports.revoking)
+    for pk, old in before.items():
+        new = world.table.item(Key(pk, "Q"))
+        if new is not None and new["v"] == old["v"] and _is_due(old, now):
+            world.seen.neglected.append(f"F-49: {pk} was due, and the sweep left it alone")
+        is_kept = new is not None and str(new.get("lease", "")).startswith(f"{ports.process.name}.")
+        if is_kept and old["reach"] != "account":  # there an unknown outcome keeps the claim (custody rule 12)
+            world.seen.neglected.append(f"D-13: {pk} is still claimed by a sweep that has ended")
+    return swept
+
+
+def _is_due(revocation: Mapping[str, Any], now: int) -> bool:
+    """Pending, due, and nobody's; where whole accounts are reached, its account must be known."""
+    if revocation["state"] != "pending" or revocation["next"] > now or revocation["deadline"] <= now:
+        return False
+    if revocation["reach"] in ("authorization", "account") and "account" not in revocation:
+        return False
+    return "lease_until" not in revocation or revocation["lease_until"] + GUARD_MS <= now
 
 
 RECONCILERS: Final[Mapping[str, tuple[Callable[[Any, Any], None], str]]] = {

@@ -61,7 +61,7 @@ class Bench:
 
     def judged(self, processes: Sequence[Process]) -> list[str]:
         """Faults of the state as it is now, and of where it comes to rest; equal states are judged once."""
-        faults = unexpected(processes)
+        faults = unexpected(processes) + [each for process in processes for each in thrown_away(self.world, process)]
         digest = self.world.digest() + "|".join(sorted(set(self.world.seen.violations)))
         if digest not in self.at_rest:
             self.at_rest[digest] = self._rest()
@@ -90,6 +90,13 @@ def refused_stops(names: Sequence[str], processes: Sequence[Process]) -> list[st
         for name, process in zip(names, processes, strict=True)
         if "disconnect" in name and isinstance(process.error, StoreError | MovedError)
     ]
+
+
+def thrown_away(world: World, process: Process) -> list[str]:
+    """What a process was given it has put into the table when it ends, unless it died or the table did not answer."""
+    if process.is_crashed or not process.is_done or isinstance(process.error, StoreError):
+        return []
+    return [f"D-2: {token} was thrown away" for token in sorted(process.received) if not world.is_kept(token)]
 
 
 def crash_points(bench: Bench, name: str) -> Found:
@@ -175,6 +182,7 @@ def main(words: list[str]) -> int:
     parser.add_argument("--crash", type=int)
     parser.add_argument("--after", action="store_true")
     parser.add_argument("--stall", type=int)
+    parser.add_argument("--meanwhile", type=int)
     parser.add_argument("--fault", nargs=2, metavar=("CALL", "FAULT"))
     asked = parser.parse_args(words)
     case = Case(
@@ -184,6 +192,7 @@ def main(words: list[str]) -> int:
         crash=asked.crash,
         after=asked.after,
         stall=asked.stall,
+        meanwhile=asked.meanwhile,
         fault=(int(asked.fault[0]), asked.fault[1]) if asked.fault else None,
     )
     return tell(case)

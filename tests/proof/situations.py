@@ -11,6 +11,7 @@ from quitclaim.domain.attention import Subject
 from quitclaim.domain.errors import IdempotencyMismatchError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
+    AUTHORIZATION_MS,
     CLAIM_LEASE_MS,
     CONFIRM_MS,
     DEADLINE_MS,
@@ -18,15 +19,17 @@ from quitclaim.domain.limits import (
     LINK_VISITS,
     MINUTE,
     REFRESH_LEASE_MS,
+    TICKET_MS,
     WINDOW_MS,
     WRONG_CODES,
 )
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.connect import Callback, StartRequest, open_link, start
+from quitclaim.flows.connect import Callback, StartRequest, confirm, open_link, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked, acknowledge_for_deleted, retry
+from quitclaim.flows.revocations import revoke
 from quitclaim.flows.stop import disconnect
 from quitclaim.flows.tokens import report
 from quitclaim.ports import Key
@@ -45,6 +48,7 @@ from tests.proof.scripts import (
     begin,
     connected,
     disconnected,
+    generation,
     handler_acknowledge,
     handler_callback,
     handler_confirm,
@@ -57,7 +61,7 @@ from tests.proof.scripts import (
     situation,
 )
 from tests.proof.stepping import Process
-from tests.proof.world import CLIENT, Ports, World
+from tests.proof.world import CLIENT, Ports, SweepDeadline, World
 
 TENANT: Final = ConnectionRef("t2", "o", "c")
 DAY_MS: Final = 24 * HOUR_MS
@@ -86,15 +90,45 @@ def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
 
 
 def handler_retry(ports: Ports) -> Any:
-    """An operator has every pending revocation tried again."""
+    """An operator has every pending revocation tried again; it is on record, and it is due."""
     for rid in _rids(ports.world, "pending"):
         retry(Subject(rid=rid), ASKED, ports.operating)
+        _on_record(ports, "retry", rid)
+        item = ports.world.table.item(Key(f"Q#{rid}", "Q"))
+        if item is not None and item["state"] == "pending" and item["next"] > ports.clock.now():
+            ports.world.seen.neglected.append(f"row 55: {rid} was to be tried again, and is not due")
 
 
 def handler_operator(ports: Ports) -> Any:
-    """An operator closes the notices of deleted owners."""
+    """An operator closes the notices of deleted owners; it is on record."""
     for rid in _rids(ports.world, "unsupported", "expired", "unconfirmed"):
         acknowledge_for_deleted(Subject(rid=rid), ASKED, ports.operating)
+        _on_record(ports, "acknowledge", rid)
+
+
+def _on_record(ports: Ports, action: str, rid: str) -> None:
+    audits = [item for item in ports.world.table.items() if item["ty"] == "audit"]
+    if not any(item["action"] == action and item["subject"] == str(Subject(rid=rid)) for item in audits):
+        ports.world.violation(f"row 54: {action} of {rid} is not on record")
+
+
+def handler_confirm_held(ports: Ports) -> Any:
+    """The owner brings the code of whatever is held."""
+    held = (item for item in ports.world.table.items() if item["ty"] == "exchange" and item["outcome"] == "held")
+    code = next((Secret(f"code/{item['SK'].split('#')[2]}") for item in held), Secret("code/none"))
+    return confirm(REF, generation(ports, REF), code, ports.connecting)
+
+
+def handler_sweep_of(ref: ConnectionRef) -> Handler:
+    """A kick for one connection's revocations."""
+
+    def run(ports: Ports) -> Any:
+        mine = (ref.tenant, ref.owner, ref.connection)
+        revocations = (item for item in ports.world.table.items() if item["ty"] == "revocation")
+        rids = sorted(item["PK"][2:] for item in revocations if (item["t"], item["o"], item["c"]) == mine)
+        return revoke(rids, SweepDeadline(), ports.revoking)
+
+    return run
 
 
 def handler_keyed_start(ref: ConnectionRef = REF) -> Handler:
@@ -240,7 +274,7 @@ def disconnect_keyed(world: World) -> Made:
     }
 
 
-@situation("answer slower than its window", Kind(), TOKEN_REACH[0])
+@situation("answer slower than its window", Kind(), TOKEN_REACH[0], Kind(revocable=False))
 def slow_exchange(world: World) -> Made:
     """The provider grants, and its answer comes when the exchange is over."""
     scene, handlers = _callback_only(world)
@@ -282,6 +316,22 @@ def _callback_only(world: World) -> Made:
         "sweep": handler_sweep,
         "start": handler_start(),
         "delete": handler_delete(),
+    }
+
+
+@situation("link open, its owner must confirm", Kind(), WIDE[0], confirmation="owner")
+def to_confirm(world: World) -> Made:
+    """The callback is on its way, and the owner will bring the code."""
+    brought = begin(world)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "confirm": handler_confirm_held,
+        "disconnect": handler_disconnect(),
+        "start": handler_start(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
     }
 
 
@@ -616,6 +666,39 @@ def both_stopped(world: World) -> Made:
     }
 
 
+@situation("two revocations of one account due", *WIDE)
+def two_wide(world: World) -> Made:
+    """Two sharers stopped at once, and a third owner is about to connect the account."""
+    connected(world)
+    connected(world, OTHER)
+    world.run(handler_disconnect())
+    world.run(handler_disconnect(OTHER))
+    brought = begin(world, TENANT)
+    return Scene(), {
+        "sweep of one": handler_sweep_of(REF),
+        "sweep of the other": handler_sweep_of(OTHER),
+        "third callback": handler_callback(brought),
+        "reconcile": handler_reconcile,
+        "moment passes": passing(10_000),
+    }
+
+
+@situation("account revoked a moment ago", *WIDE)
+def wide_done(world: World) -> Made:
+    """The revocation is settled, and its finishing step has not run; another owner connects the account."""
+    connected(world)
+    world.run(handler_disconnect())
+    world.run(handler_sweep)
+    world.now += 1_000
+    brought = begin(world, OTHER)
+    return Scene(), {
+        "other callback": handler_callback(brought),
+        "reconcile": handler_reconcile,
+        "sweep": handler_sweep,
+        "start": handler_start(),
+    }
+
+
 @situation("orphan beside its family", Kind(Refreshing.GRACE))
 def orphan_parked(world: World) -> Made:
     """Two refreshes were answered, and only one could be saved: the other's token lies beside the grant."""
@@ -671,4 +754,150 @@ def deleted_during_refresh(world: World) -> Made:
         "token": handler_token(),
         "operator": handler_operator,
         "lease passes": passing(REFRESH_LEASE_MS + GUARD_MS),
+    }
+
+
+# --- right at an end -------------------------------------------------------------------------------------------------
+# Whoever takes a right over waits a guard longer than its end: here that end has just come.
+
+
+@situation("window just over", Kind())
+def window_over(world: World) -> Made:
+    """A worker died before its answer; the window of its exchange ends now."""
+    dead = stepped(world, "dead", handler_callback(begin(world)), "answer to exchange")
+    dead.crash()
+    world.now += WINDOW_MS
+    return Scene(), {
+        "reconcile": handler_reconcile,
+        "acknowledge": handler_acknowledge(),
+        "disconnect": handler_disconnect(),
+        "start": handler_start(),
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("unconfirmed inside its window", Kind())
+def unconfirmed_early(world: World) -> Made:
+    """The answer is lost, and the window ends now."""
+    world.faults["exchange"] = [Fault.LOST]
+    attempted(world, handler_callback(begin(world)))
+    world.now += WINDOW_MS
+    return Scene(), {
+        "acknowledge": handler_acknowledge(),
+        "start": handler_start(),
+        "reconcile": handler_reconcile,
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("hold just over", Kind(), TOKEN_REACH[0], WIDE[0], confirmation="owner")
+def hold_just_over(world: World) -> Made:
+    """Nobody confirmed, and the hold ends now."""
+    outcome = world.run(handler_callback(begin(world)))
+    scene = Scene(codes={"right": outcome.confirm_code, "wrong": Secret("code/wrong")})
+    world.now += CONFIRM_MS
+    return scene, {
+        "confirm": handler_confirm(scene),
+        "wrong code": handler_confirm(scene, code="wrong"),
+        "reconcile": handler_reconcile,
+        "sweep": handler_sweep,
+        "start": handler_start(),
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("lease just over", Kind(), Kind(Refreshing.GRACE), TOKEN_REACH[1])
+def lease_over(world: World) -> Made:
+    """A refresh is unseen, and its lease ends now."""
+    connected(world)
+    world.now += HOUR_MS
+    world.faults["refresh"] = [Fault.LOST]
+    attempted(world, handler_token())
+    world.now += REFRESH_LEASE_MS
+    return Scene(), {
+        "token": handler_token(),
+        "token again": handler_token(),
+        "reconcile": handler_reconcile,
+        "disconnect": handler_disconnect(),
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("stopped, and the lease just over", Kind(), TOKEN_REACH[2], WIDE[0])
+def lease_over_stopped(world: World) -> Made:
+    """The same, and the connection was stopped meanwhile."""
+    connected(world)
+    world.now += HOUR_MS
+    world.faults["refresh"] = [Fault.LOST]
+    attempted(world, handler_token())
+    world.run(handler_disconnect())
+    world.now += REFRESH_LEASE_MS
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("claim just over", Kind(), TOKEN_REACH[0], *WIDE)
+def claim_over(world: World) -> Made:
+    """A sweep died with a claim, and the claim ends now."""
+    connected(world)
+    world.run(handler_disconnect())
+    dead = stepped(world, "dead", handler_sweep, "revoke")
+    dead.crash()
+    world.now += CLAIM_LEASE_MS
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "retry": handler_retry,
+        "reconcile": handler_reconcile,
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("deadline just over", Kind(), TOKEN_REACH[0], WIDE[0])
+def deadline_over(world: World) -> Made:
+    """Nobody revoked in time, and the time ends now."""
+    connected(world)
+    world.run(handler_disconnect())
+    world.now += DEADLINE_MS
+    return Scene(), {
+        "sweep": handler_sweep,
+        "sweep too": handler_sweep,
+        "reconcile": handler_reconcile,
+        "retry": handler_retry,
+        "acknowledge": handler_acknowledge(),
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("link just over", Kind())
+def link_over(world: World) -> Made:
+    """The link and its authorization end now."""
+    brought, ticket = _opened(world)
+    world.now += TICKET_MS + AUTHORIZATION_MS + GUARD_MS
+    return Scene(), {
+        "visit": handler_visit(ticket),
+        "callback": handler_callback(brought),
+        "denied": handler_callback(replace(brought, code=None, error="access_denied")),
+        "start": handler_start(),
+        "reconcile": handler_reconcile,
+        "guard passes": passing(GUARD_MS),
+    }
+
+
+@situation("owner about to go, batches in pieces", Kind())
+def pieces(world: World) -> Made:
+    """DynamoDB reads the keys of a batch one by one: the owner long before the grant."""
+    connected(world)
+    world.now += HOUR_MS
+    world.batch_order = list
+    return Scene(), {
+        "token": handler_token(),
+        "token again": handler_token(),
+        "delete": handler_delete(),
+        "disconnect": handler_disconnect(),
+        "reconcile": handler_reconcile,
     }

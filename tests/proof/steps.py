@@ -277,8 +277,13 @@ def _revocation(
         yield "D-5: a revocation's material is gone"
     if before["state"] not in TERMINAL and after["state"] in TERMINAL:
         yield from _settled(before, after, now)
-    if before["state"] == "parked" and after["state"] == "pending" and after["deadline"] <= now:
-        yield "custody rule 11: woken without a fresh deadline"
+    if before["state"] == "parked" and after["state"] == "pending":
+        if after["deadline"] <= now:
+            yield "custody rule 11: woken without a fresh deadline"
+        if has_live_in_reach(world, after):
+            yield "custody rule 11: woken while something lives in its reach"
+    if before["state"] == "pending" and after["state"] == "parked" and not has_live_in_reach(world, after):
+        yield "custody rule 11: parked beside nothing that lives"
     for name in ("finished", "acknowledged"):
         if name in before and after.get(name) != before[name]:
             yield f"I-7: {name} was changed or repeated"
@@ -295,6 +300,15 @@ def _revocation(
     for name in ("attempts", "claims", "excused"):
         if after[name] < before[name]:
             yield f"I-7: {name} of a revocation fell"
+
+
+def has_live_in_reach(world: "World", revocation: Item) -> bool:
+    """Whether its call would end a grant that is live."""
+    grants = [item for item in world.table.items() if item["ty"] == "grant"]
+    if revocation["reach"] == "family":
+        mine = f"O#{revocation['t']}#{revocation['o']}"
+        return any(item["PK"] == mine and item["family"] in revocation.get("family", ()) for item in grants)
+    return any("account" in item and item["account"] == revocation.get("account") for item in grants)
 
 
 def _settled(before: Item, after: Item, now: int) -> Iterable[str]:

@@ -61,6 +61,7 @@ class Seen:
     handed_out: list[tuple[str, int]] = field(default_factory=list)
     sealed_in: dict[str, set[str]] = field(default_factory=dict)  # revocation id -> tokens ever sealed under it
     answers: dict[str, Any] = field(default_factory=dict)  # of calls with an idempotency key
+    neglected: list[str] = field(default_factory=list)  # what an undisturbed run of a schedule left undone
     wrong_codes: int = 0  # tried at an exchange that was held
     wrong_answers: int = 0  # and answered to be wrong
     refusals: int = 0  # that the provider gave although the token lives
@@ -73,6 +74,7 @@ class Seen:
             handed_out=list(self.handed_out),
             sealed_in={rid: set(tokens) for rid, tokens in self.sealed_in.items()},
             answers=dict(self.answers),
+            neglected=list(self.neglected),
         )
 
 
