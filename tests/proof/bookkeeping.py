@@ -135,6 +135,15 @@ class Books:
         if is_over and waits:
             yield f"M-46: {exchange['SK']} is over, and its connection still waits for it"
 
+    def _successors(self) -> Iterable[str]:
+        """A successor that came is expected by nobody any more."""
+        for item in self["grant"]:
+            for attempt in set(item.get("attempts", ())) & self.revocations.keys():
+                yield f"D-3: {attempt} is queued, and {item['SK']} still has it on record"
+        for rid, item in self.revocations.items():
+            for attempt in set(item.get("expected", ())) & self.revocations.keys():
+                yield f"D-3: {attempt} is queued, and {rid} still expects it"
+
     def _grants(self) -> Iterable[str]:
         for item in self["grant"]:
             pk, name, exchange = item["PK"], item["SK"].split("#")[1], item["family"].split("#")[0]

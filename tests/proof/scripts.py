@@ -13,7 +13,14 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from quitclaim.domain.connect import ConnectionState
-from quitclaim.domain.errors import CallbackRejectedError, CodeMissingError, QuitclaimError, WrongCodeError
+from quitclaim.domain.errors import (
+    CallbackRejectedError,
+    CodeMissingError,
+    ProviderBusyError,
+    QuitclaimError,
+    RefreshInProgressError,
+    WrongCodeError,
+)
 from quitclaim.domain.ids import ConnectionRef, digest
 from quitclaim.domain.limits import CONFIRM_MS, DEADLINE_MS, GUARD_MS, REFRESH_LEASE_MS, WINDOW_MS
 from quitclaim.domain.revocations import Reach
@@ -120,10 +127,22 @@ def handler_token(ref: ConnectionRef = REF) -> Handler:
     def run(ports: Ports) -> Any:
         live = ports.world.live = ports.world.live or [ports.world.live_now()]
         since = len(live) - 1
-        token = hand_out(ref, MAIN, 0, ports.deadline, ports.handing_out)
-        wanted = (f"O#{ref.tenant}#{ref.owner}", ref.connection, token.generation, token.token_version)
+        key = Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#{MAIN}")
+        try:
+            token = hand_out(ref, MAIN, 0, ports.deadline, ports.handing_out)
+        except RefreshInProgressError:
+            if not (ports.world.table.item(key) or {}).get("attempts"):
+                ports.world.seen.neglected.append("RB-42: told to wait for a refresh, and there is none")
+            raise
+        except ProviderBusyError:
+            _nothing_of(ports, key)
+            raise
+        wanted = (key.pk, ref.connection, token.generation, token.token_version)
         if not any(wanted in each for each in live[since:]):
             ports.world.violation(f"P-7: version {token.token_version} was handed out after its end")
+        grant = ports.world.table.item(key) or {}
+        if grant.get("tv") == token.token_version == grant.get("suspect"):
+            ports.world.seen.neglected.append("DESIGN 19: found good, and still suspect")
         ports.world.seen.handed_out.append((f"{ref.owner}/{ref.connection}", token.generation))
         return token
 
@@ -133,6 +152,13 @@ def handler_token(ref: ConnectionRef = REF) -> Handler:
 def handler_disconnect(ref: ConnectionRef = REF) -> Handler:
     """The app disconnects at the generation that it saw before anything else happened."""
     return lambda ports: disconnected(ports, ref, generation(ports, ref))
+
+
+def _nothing_of(ports: Ports, key: Key) -> None:
+    """What provably did nothing at the provider is not left on record as if it might have."""
+    attempts = (ports.world.table.item(key) or {}).get("attempts", ())
+    if any(attempt.startswith(f"{ports.process.name}.") for attempt in attempts):
+        ports.world.seen.neglected.append("row 19: a refresh that was turned away is still on record")
 
 
 def disconnected(ports: Ports, ref: ConnectionRef, seen: int) -> Any:

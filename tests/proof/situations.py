@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quitclaim.domain.attention import Subject
-from quitclaim.domain.errors import IdempotencyMismatchError
+from quitclaim.domain.errors import IdempotencyMismatchError, QuitclaimError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     AUTHORIZATION_MS,
@@ -80,13 +80,28 @@ def handler_visit(ticket: Secret) -> Handler:
 
 
 def handler_delete(ref: ConnectionRef = REF) -> Handler:
-    """The app deletes the owner."""
-    return lambda ports: delete_owner(ref.of_owner, ports.stopping)
+    """The app deletes the owner; once it is answered, that is so."""
+
+    def run(ports: Ports) -> Any:
+        owner = delete_owner(ref.of_owner, ports.stopping)
+        if not ports.world.is_deleted(f"O#{ref.tenant}#{ref.owner}"):
+            ports.world.violation("F-27: an owner was said to be deleted, and is not")
+        return owner
+
+    return run
 
 
 def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
-    """The app saw a 401 with a version of the token."""
-    return lambda ports: report(ref, MAIN, version, reads=ports.reads, store=ports.tokens)
+    """The app saw a 401 with a version of the token: that version is handed out no more unasked."""
+
+    def run(ports: Ports) -> Any:
+        is_suspect = report(ref, MAIN, version, reads=ports.reads, store=ports.tokens)
+        grant = ports.world.table.item(Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#{MAIN}"))
+        if is_suspect and grant is not None and grant["tv"] == version and grant.get("suspect") != version:
+            ports.world.seen.neglected.append(f"DESIGN 19: version {version} was reported, and nobody remembers")
+        return is_suspect
+
+    return run
 
 
 def handler_retry(ports: Ports) -> Any:
@@ -156,6 +171,19 @@ def handler_keyed_disconnect(ref: ConnectionRef = REF) -> Handler:
         return stopped
 
     return run
+
+
+def handler_other_disconnect_with_key(ports: Ports) -> Any:
+    """The same key, and another request: refused as such, once the first was answered."""
+    was_used = "disconnect" in ports.world.seen.answers
+    try:
+        disconnect(REF, 7, ports.stopping, "key")
+    except IdempotencyMismatchError:
+        return
+    except QuitclaimError:
+        if was_used:
+            ports.world.violation("P-10: another request was looked at under a key that was used")
+        raise
 
 
 def _same_answer(ports: Ports, call: str, answer: tuple[Any, ...]) -> None:
@@ -267,6 +295,7 @@ def disconnect_keyed(world: World) -> Made:
     return Scene(), {
         "disconnect": handler_keyed_disconnect(),
         "disconnect again": handler_keyed_disconnect(),
+        "key used otherwise": handler_other_disconnect_with_key,
         "other disconnect": handler_disconnect(),
         "sweep": handler_sweep,
         "reconcile": handler_reconcile,
@@ -466,6 +495,7 @@ def nobody(world: World) -> Made:
         "delete": handler_delete(),
         "delete too": handler_delete(),
         "reconcile": handler_reconcile,
+        "moment passes": passing(10_000),
     }
 
 

@@ -102,6 +102,7 @@ class World:
         self.secret_of: Callable[[str], str] = str
         self.on_fault: Callable[[str, Exception], None] = self._unexpected_fault
         self.expected: tuple[type[Exception], ...] = (StoreError,)  # faults after which an item just stays due
+        self.skew_ms = 0  # so far the clocks of its hosts may differ
         self.is_sound = True  # False where unsound items are planted: nobody can judge what is written from them
         self.contents: dict[bytes, frozenset[str]] = {}  # of sealed bytes that only their own vault could open
         self.batch_order: Callable[[Sequence[Key]], Sequence[Key]] | None = None  # None: a batch is read at once
@@ -513,7 +514,12 @@ class SimulatedClient:
 
         def act() -> TokenAnswer:
             self._must_be_recorded("refresh", is_record, or_stopped=True)
-            return self._tokens("refresh", lambda: self._world.ledger.refresh(token, self._world.now))
+            live = self._live()
+            answer = self._tokens("refresh", lambda: self._world.ledger.refresh(token, self._world.now))
+            hurt = [name for name in sorted(live) if self._world.ledger.tokens[name].why_dead == "reuse"]
+            if hurt:
+                self._world.violation(f"A-1: presenting {token} again killed the live grant's {hurt}")
+            return answer
 
         return self._received(self._do("refresh", act))
 
@@ -551,15 +557,16 @@ class SimulatedClient:
         return self._world.now + self._process.skew_ms
 
     def _revoke(self, token: str) -> None:
-        live = {
-            name
-            for item in self._world.table.items()
-            if item.get("ty") == "grant"
-            for name in self._world.tokens_in(item["use"])
-        }
+        live = self._live()
         hit = set(self._world.ledger.revoke(token))
         if hit & live:
             self._world.violation(f"A-1: revoking {token} killed the live grant's {sorted(hit & live)}")
+
+    def _live(self) -> set[str]:
+        """The tokens of live grants that are alive."""
+        alive = {token.name for token in self._world.ledger.alive()}
+        grants = (item for item in self._world.table.items() if item.get("ty") == "grant")
+        return {name for item in grants for name in self._world.tokens_in(item["use"])} & alive
 
     def _tokens(self, endpoint: str, act: Callable[[], Issued | None]) -> TokenAnswer:
         match self._world.fault(endpoint):
