@@ -164,16 +164,16 @@ def explore(
         for node in path:
             processes[node.chosen].advance()
         while True:
-            enabled = _enabled(processes)
-            if not enabled:
+            able = enabled(processes)
+            if not able:
                 break
             sleeping = _sleeping(path[-1]) if path and reduce else frozenset()
-            awake = [number for number in enabled if number not in sleeping]
+            awake = [number for number in able if number not in sleeping]
             if not awake:
                 blocked = True
                 break
             chosen = awake[0]
-            path.append(Node(enabled, sleeping, set(), chosen))
+            path.append(Node(able, sleeping, set(), chosen))
             processes[chosen].advance()
         if blocked:
             for process in processes:
@@ -187,7 +187,7 @@ def explore(
             return runs, True
 
 
-def _enabled(processes: list[Process]) -> dict[int, Call]:
+def enabled(processes: list[Process]) -> dict[int, Call]:
     """
     Who can go on. Time does not pass between the check right before a send and the send: that no function is frozen
     there for longer than its request's record lasts is what the time-outs are for, and docs/threat-model.md says where
