@@ -79,6 +79,9 @@ RULES = {
     "receipt_counts_orphans": "a grant is 'revoked' when every revocation of its generation is, late ones included",
     "receipt_counts_exchanges": "and while an exchange of the connection is open or unconfirmed it is not 'revoked' either",
     "compact_unlists": "compaction of a settled revocation takes its id out of the barrier in the same transaction",
+    "begin_purge": "an exchange begins only while no purge of this client is open",
+    "purge_token": "a purge is completed only by the word that carries its own stop",
+    "receipt_counts_purge": "and while its purge is open it is not 'revoked' either",
     "ack_after_window": "an unconfirmed exchange is acknowledged only after its window, when no request of it can still arrive",
     "ack_terminal": "only a terminal, unconfirmed revocation can be acknowledged",
     # sharing
@@ -387,6 +390,23 @@ CONFIGS = {
         exchanges=(0, 1, 2),
         deadlines=False,
     ),
+    "purge": Config(
+        "a stop and its purge, a reconnect and a second stop; the app answers late",
+        (("disconnect", 0), ("callback", 1), ("disconnect", 0), ("purge", 0), ("sweep", 0)),
+        exchanges=(0, 0),
+        ready=1,
+        deadlines=False,
+        purge=True,
+    ),
+    "purge-delete": Config(
+        "a stop, its purge and another connection on its way, while the owner is deleted",
+        (("disconnect", 0), ("callback", 1), ("delete", 0), ("purge", 0), ("sweep", 0)),
+        owner_of=(0, 0),
+        exchanges=(0, 1),
+        ready=1,
+        deadlines=False,
+        purge=True,
+    ),
     "outage": Config(
         "a disconnect while the keys are unavailable", (("disconnect", 0), ("sweep", 0)), ready=1, outage=True
     ),
@@ -449,6 +469,7 @@ SMALL_FIRST = [
     "connect-delete",
     "ambiguous-refresh",
     "compaction",
+    "purge",
     "refresh-wide",
     "handout",
     "handout-refresh",

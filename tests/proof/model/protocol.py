@@ -54,6 +54,7 @@ class Rev(NamedTuple):
 class Bar(NamedTuple):
     inflight: int | None = None
     owed: tuple = ()  # revocation ids, and UNCONFIRMED + exchange id
+    purges: tuple = ()  # stops whose purge is open
 
 
 class Token(NamedTuple):
@@ -71,6 +72,7 @@ class State(NamedTuple):
     bars: tuple  # per owner
     ledger: tuple
     procs: tuple
+    purges: tuple = ()  # stops whose purge is open, those of deleted owners included
 
 
 UNCONFIRMED = 100
@@ -105,6 +107,7 @@ class Config(NamedTuple):
     compaction: bool = False
     skew: bool = False  # the installer's clock is slow: it never sees the exchange's end
     ambiguous: bool = False  # hold, install and save may be applied although the caller sees an error
+    purge: bool = False  # a stop owes the app the purge of what it derived
     queued: bool = False  # connection 0 starts stopped with its revocation due
 
 
@@ -144,6 +147,9 @@ class Model:
     def conn_of(self, family):
         return self.c.exchanges[family]
 
+    def stop_id(self, c, gen):
+        return 10 * c + gen
+
     def owner_of(self, family):
         return self.c.owner_of[self.conn_of(family)]
 
@@ -162,6 +168,7 @@ class Model:
             "delete": "fence",
             "sweep": "idle",
             "handout": "first",
+            "purge": "ask",
         }
         procs = tuple((start[p[0]], False) if p[0] == "refresh" else (start[p[0]], *p[2:]) for p in c.procs)
         revs = (None,) * (2 * self.nx + 2 * len(self.attempts))
@@ -229,6 +236,8 @@ class Model:
                 and self.blocks(s, r, False)
             ):
                 return True
+        if any(self.c.owner_of[stop // 10] == owner for stop in s.purges):
+            return True
         return any(
             e and y != x and self.owner_of(y) == owner and (e.outcome == "open" or self.blocks(s, UNCONFIRMED + y))
             for y, e in enumerate(s.exchanges)
@@ -253,6 +262,11 @@ class Model:
         """One transaction: fence, connection, grant and its revoke-only material. No provider, no key."""
         conn, grant = s.conns[c], seen or s.grants[c]
         s = s._replace(conns=put(s.conns, c, Conn(to, conn.gen + 1)), grants=put(s.grants, c, None))
+        if self.c.purge and to == "stopped":  # a loss keeps the app's data, and a deleted owner's barrier is left alone
+            owner, stop = self.c.owner_of[c], self.stop_id(c, conn.gen)
+            s = s._replace(purges=add(s.purges, stop))
+            if not s.deleted[owner]:
+                s = self.bar(s, owner, purges=add(s.bars[owner].purges, stop))
         if grant is None:
             return s
         succ = without(grant.record, without_attempt) if "successor_flag" in self.on else ()
@@ -313,7 +327,9 @@ class Model:
                 yield Step(f"{name}: start", self.go(t, pid, "resolve", conn.gen + 1))
         elif pc == "resolve":
             if "begin_barrier" not in self.on or (
-                bar.inflight is None and not any(self.blocks(s, i) for i in bar.owed)
+                bar.inflight is None
+                and not any(self.blocks(s, i) for i in bar.owed)
+                and not (bar.purges and "begin_purge" in self.on)
             ):
                 yield Step(f"{name}: read barrier, resolve owed ids", self.go(s, pid, "begin", *local, bar))
         elif pc == "begin":
@@ -412,7 +428,7 @@ class Model:
         killing = any(
             r and r.state == "pending" and r.lease is not None and (self.wide or r.family == x) for r in s.revs
         )
-        blocked = bar.inflight != x or any(self.blocks(s, i) for i in bar.owed if i != x)
+        blocked = bar.inflight != x or any(self.blocks(s, i) for i in bar.owed if i != x) or bar.purges
         refusals = {
             "install_holds": rev is None or rev.state != "held",
             "install_window": e.over and not self.c.skew,
@@ -667,6 +683,27 @@ class Model:
             f"{name}: owner fence set to deleted", self.go(s._replace(deleted=put(s.deleted, owner, True)), pid, "end")
         )
 
+    def purge(self, s, pid, c, name):
+        """The app's answer to a purge that it was asked for: it carries the stop that it speaks of, and may come late."""
+        pc, *local = s.procs[pid]
+        mine = [stop for stop in s.purges if stop // 10 == c]
+        if pc == "ask":
+            for stop in mine:
+                yield Step(f"{name}: the app is asked to purge stop {stop}", self.go(s, pid, "answer", stop))
+            return
+        (stop,) = local
+        done = stop if stop in mine or "purge_token" in self.on else next(iter(mine), stop)
+        bad = "I-11 the purge of a newer stop was completed by the word for an older one" if done != stop else None
+        yield Step(
+            f"{name}: the app has purged, says its word for stop {stop}", self.go(self.purged(s, done), pid, "end"), bad
+        )
+
+    def purged(self, s, stop):
+        """Purge *stop* is done; said again, it changes nothing."""
+        owner = self.c.owner_of[stop // 10]
+        s = s._replace(purges=without(s.purges, stop))
+        return self.bar(s, owner, purges=without(s.bars[owner].purges, stop))
+
     # revocations ......................................................................................................
 
     def sweep(self, s, pid, _, name):
@@ -887,6 +924,10 @@ class Model:
                     yield Step(
                         f"maintain: revocation {rid} compacted", t._replace(revs=put(t.revs, rid, None)), None, 5
                     )
+        for stop in s.purges:
+            yield Step(
+                f"reconcile: the app is asked again, purge of stop {stop} is done", self.purged(s, stop), None, 2
+            )
         for c, conn in enumerate(s.conns):
             if conn.state == "stopped" and self.may_report_revoked(s, c):
                 alive = [
@@ -894,10 +935,15 @@ class Model:
                     for i, k in enumerate(s.ledger)
                     if k and self.conn_of(k.family) == c and k.status == "alive" and not k.attested
                 ]
+                open_purge = any(stop // 10 == c for stop in s.purges)
                 yield Step(
                     f"reconcile: connection {c} is reported revoked",
                     s._replace(conns=put(s.conns, c, conn._replace(state="revoked"))),
-                    f"I-13 reported revoked while token {alive[0]} is alive" if alive else None,
+                    f"I-13 reported revoked while token {alive[0]} is alive"
+                    if alive
+                    else "I-13 reported revoked before its purge"
+                    if open_purge
+                    else None,
                     2,
                 )
             if s.deleted[self.c.owner_of[c]] and conn.state not in ("new", "stopped", "revoked"):
@@ -906,7 +952,9 @@ class Model:
                 )
 
     def may_report_revoked(self, s, c):
-        """Provider part of 'revoked': the revocations of the stop, of late successors, and of exchanges of this connection."""
+        """What 'revoked' counts: the revocations of the stop, of late successors, of its exchanges, and the purge."""
+        if "receipt_counts_purge" in self.on and any(stop // 10 == c for stop in s.purges):
+            return False
         for rid, r in enumerate(s.revs):
             counts = rid < 2 * self.nx or "receipt_counts_orphans" in self.on
             if r and counts and self.conn_of(r.family) == c and r.state != "confirmed":
@@ -992,8 +1040,10 @@ class Model:
                 return f"exchange {x} is open"
         if any(g and g.record for g in s.grants):
             return "a refresh record is open"
+        if s.purges:
+            return "a purge is open"
         for owner, bar in enumerate(s.bars):
-            held = bar.inflight is not None or any(self.blocks(s, i) for i in bar.owed)
+            held = bar.inflight is not None or any(self.blocks(s, i) for i in bar.owed) or bar.purges
             if held and not self.truly_blocked(s, owner, None, woken=True):
                 return "the barrier holds although nothing is owed"
         return None
