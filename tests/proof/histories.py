@@ -50,7 +50,7 @@ class Model:
 class Operation:
     """A question and its answer. One that was never answered may have happened at any time after it, or not at all."""
 
-    what: str  # token, disconnect, delete
+    what: str  # token, disconnect, delete; or save, of a refreshed token, which nobody asks for
     connection: str = ""
     seen: int = 0  # the generation that a disconnect names
     invoked: int = 0
@@ -107,6 +107,8 @@ class History:
             yield replace(model, is_deleted=True)
         elif operation.what == "disconnect":
             yield from self._disconnected(model, operation)
+        elif operation.what == "save":
+            yield from self._saved(model, operation)
         else:
             yield from self._handed_out(model, operation)
 
@@ -121,13 +123,12 @@ class History:
                     operation.connection, generation=grant.generation + 1, is_live=False, is_stopped=True
                 )
         else:
-            yield from self._refreshed(model, operation.connection)
+            yield from self._perhaps_lost(model, operation.connection)
 
     def _disconnected(self, model: Model, operation: Operation) -> Iterator[Model]:
         grant = model.grants[operation.connection]
-        if model.is_deleted:
-            if isinstance(operation.error, OwnerDeletedError):
-                yield model
+        if model.is_deleted and isinstance(operation.error, OwnerDeletedError):
+            yield model
         elif grant.is_stopped and operation.seen in (grant.generation, grant.generation - 1):
             if operation.error is None:
                 yield model
@@ -143,8 +144,8 @@ class History:
         error = operation.error
         if error is None:
             generation, version = operation.result
-            if is_live and generation == grant.generation and version in (grant.version, grant.version + 1):
-                yield model.having(operation.connection, version=version)
+            if is_live and (generation, version) == (grant.generation, grant.version):
+                yield model
         elif isinstance(error, OwnerDeletedError):
             if model.is_deleted:
                 yield model
@@ -156,16 +157,19 @@ class History:
                 yield model
             elif is_live and self.may_lose:
                 yield self._lost(model, operation.connection)
-        else:  # busy, unknown, in progress: it says nothing, and may have refreshed
+        else:  # busy, unknown, in progress: it says nothing
             yield model
-            yield from self._refreshed(model, operation.connection)
+            yield from self._perhaps_lost(model, operation.connection)
 
-    def _refreshed(self, model: Model, connection: str) -> Iterator[Model]:
-        grant = model.grants[connection]
-        if grant.is_live and not model.is_deleted:
-            yield model.having(connection, version=grant.version + 1)
-            if self.may_lose:
-                yield self._lost(model, connection)
+    def _saved(self, model: Model, operation: Operation) -> Iterator[Model]:
+        """The next version is the one to hand out; of a deleted owner it is handed to nobody (TRANSACTIONS 7.2)."""
+        grant = model.grants[operation.connection]
+        if operation.result == (grant.generation, grant.version + 1) and grant.is_live:
+            yield model.having(operation.connection, version=grant.version + 1)
+
+    def _perhaps_lost(self, model: Model, connection: str) -> Iterator[Model]:
+        if self.may_lose and model.grants[connection].is_live and not model.is_deleted:
+            yield self._lost(model, connection)
 
     def _lost(self, model: Model, connection: str) -> Model:
         return model.having(connection, generation=model.grants[connection].generation + 1, is_live=False)

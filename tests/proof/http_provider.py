@@ -190,7 +190,7 @@ class Provider:
             case HttpFault.BUSY:
                 return httpx.Response(429)
             case HttpFault.BROKE:
-                return httpx.Response(500, json={"error": quoted.get("error_description", "server_error")})
+                return httpx.Response(500, text=quoted.get("error_description", ""))
             case HttpFault.AWAY:
                 return httpx.Response(503, headers={"Retry-After": "600"})
             case HttpFault.ERROR_BODY:

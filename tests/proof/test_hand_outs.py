@@ -8,7 +8,7 @@ Batches are read as DynamoDB reads them: key by key, in any order (TRANSACTIONS 
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pytest
@@ -25,6 +25,7 @@ from tests.proof.ledger import Fault, Kind, Refreshing
 from tests.proof.report import NIGHTLY, SEED, note
 from tests.proof.scripts import HOUR_MS, REF, SECOND, connected
 from tests.proof.stepping import Call, Process, explore
+from tests.proof.table import TableCall
 from tests.proof.world import Ports, World
 
 HISTORIES: Final = 10_000 if NIGHTLY else 1_000
@@ -64,7 +65,23 @@ class Run:
         }
         self.history = History(Model(grants), may_lose=may_lose)
         self.processes: list[Request] = []
+        self.saves: list[Operation] = []
         self.now = 0
+        self.instant: Callable[[], int] = lambda: self.now
+        self._versions = {name: (grant.generation, grant.version) for name, grant in grants.items()}
+        world.table.watch(after=self._wrote)
+
+    def _wrote(self, call: TableCall) -> None:
+        """A refreshed token is saved at one instant, which the table knows."""
+        for write in call.writes:
+            item = self.world.table.item(write.key)
+            name = write.key.sk.split("#")[1] if write.key.sk.startswith("G#") else ""
+            if item is not None and name in self._versions:
+                version = (int(item["generation"]), int(item["tv"]))
+                if version != self._versions[name]:
+                    self._versions[name] = version
+                    at = self.instant()
+                    self.saves.append(Operation("save", name, invoked=at, returned=at, result=version))
 
     def ask(self, operation: Operation) -> None:
         """An operation, not begun."""
@@ -97,7 +114,8 @@ class Run:
             for each in self.history.operations
             if each.error is not None and not isinstance(each.error, QuitclaimError)
         ]
-        return wrong + self.history.faults() + faults_of_state(self.world)
+        whole = replace(self.history, operations=[*self.history.operations, *self.saves])
+        return wrong + whole.faults() + faults_of_state(self.world)
 
 
 def _flow(operation: Operation) -> Callable[[Ports], Any]:
@@ -201,6 +219,7 @@ def test_every_order_of_a_hand_out_and_another_request(
         run = Run(world, may_lose=False)
         run.ask(Operation("token", "c"))
         run.ask(Operation(what, "" if what == "delete" else "c", seen=1))
+        run.instant = lambda: sum(process.calls for process in run.processes)
         return list(run.processes)
 
     def judge(processes: list[Process], schedule: list[int]) -> None:
@@ -253,20 +272,20 @@ def _history(*operations: tuple[str, int, int, Any]) -> History:
     [
         _history(("token", 3, 4, (1, 1)), ("disconnect", 1, 2, 2)),
         _history(("token", 3, 4, (1, 1)), ("delete", 1, 2, None)),
-        _history(("token", 1, 2, (1, 2)), ("token", 3, 4, (1, 1))),
-        _history(("token", 1, 2, (1, 3))),
+        _history(("save", 1, 1, (1, 2)), ("token", 3, 4, (1, 1))),
+        _history(("token", 1, 2, (1, 2))),
+        _history(("delete", 1, 2, None), ("save", 3, 3, (1, 2)), ("token", 1, 4, (1, 2))),
         _history(("token", 1, 2, (2, 1))),
         _history(("disconnect", 1, 2, 2), ("disconnect", 3, 4, 3), ("token", 5, 6, (1, 1))),
-        _history(("delete", 1, 2, None), ("disconnect", 3, 4, 2)),
     ],
     ids=[
         "after a stop",
         "after a deletion",
         "older after newer",
         "a version nobody saved",
+        "saved after a deletion",
         "a generation to come",
         "after two stops",
-        "a stop after a deletion",
     ],
 )
 def test_the_checker_refuses_what_cannot_be(history: History) -> None:
@@ -278,7 +297,7 @@ def test_the_checker_refuses_what_cannot_be(history: History) -> None:
     "history",
     [
         _history(("token", 1, 4, (1, 1)), ("disconnect", 2, 3, 2)),
-        _history(("token", 1, 4, (1, 2)), ("token", 2, 3, (1, 1)), ("token", 5, 6, (1, 2))),
+        _history(("token", 1, 6, (1, 2)), ("token", 2, 3, (1, 1)), ("save", 4, 4, (1, 2)), ("token", 7, 8, (1, 2))),
         _history(("delete", 1, FOREVER, None), ("token", 2, 3, (1, 1))),
     ],
     ids=["a stop meanwhile", "a refresh meanwhile", "a deletion that may not have happened"],

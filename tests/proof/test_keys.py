@@ -41,18 +41,17 @@ ROTATED: Final = (
     "stopped [static/account]",
     "stopped during a refresh [grace/token]",
 )
-KEPT: Final = ("confirmed", "unconfirmed", "unsupported")
-"""States in which a revocation has no material any more although no deadline is over."""
 
 
 def erased(world: World) -> list[str]:
-    """P-13: what is gone before its deadline."""
+    """P-13: what is gone before its deadline, and not revoked."""
+    born = {"unsupported"} if not world.kind.revocable else set()
     return [
         f"P-13: {item['PK']} is {item['state']} before its deadline"
         for item in world.table.items()
         if item["ty"] == "revocation"
-        and item["state"] not in (*KEPT, "pending", "parked")
-        and item["deadline"] > world.now
+        and item["state"] in {"expired", "unreadable", "unsupported"} - born
+        and item.get("deadline", world.now + 1) > world.now
     ]
 
 
@@ -61,7 +60,7 @@ def ended_in_notices(world: World) -> frozenset[str]:
     return frozenset(
         item["PK"]
         for item in world.table.items()
-        if item["ty"] == "revocation" and item["state"] in ("expired", "unreadable")
+        if item["ty"] == "revocation" and item["state"] in ("expired", "unreadable", "unsupported")
     )
 
 
@@ -126,11 +125,12 @@ def test_keys_that_stay_away_for_a_day(situation: Situation, keys_return: bool) 
     """Everything is revoked if they return in time; if not, it is erased at its deadline, and its owner told."""
     bench = Bench.of(situation, tolerant)
     world = bench.world
+    born = ended_in_notices(world)
     world.keys_out = True
 
     found = schedules(world, DAY_OF_RUNS)
     if keys_return:
-        found += _back(bench, frozenset())
+        found += _back(bench, born)
     else:
         world.now += DEADLINE_MS
         schedules(world, (5, 5))

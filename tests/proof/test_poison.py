@@ -21,6 +21,7 @@ from quitclaim.domain.stop import Level
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.status import status
 from quitclaim.ports import Key
+from quitclaim.store.reads import Reads
 from tests.proof.ledger import Fault, Issued, Kind, Refreshing
 from tests.proof.report import NIGHTLY, SEED, note
 from tests.proof.scripts import (
@@ -38,6 +39,17 @@ from tests.proof.test_schedules import EVERY_MINUTE, SCHEDULES, run_reconcile, r
 from tests.proof.world import PatientDeadline, World
 
 PER_SITUATION: Final = 60 if NIGHTLY else 6
+READERS: Final = {
+    "revoke": "as_revocation",
+    "exchange": "as_exchange",
+    "refresh": "as_grant",
+    "deletion": "as_owner",
+    "finish": "as_revocation",
+    "wake": "as_account",
+    "stop": "as_intent",
+    "connection": "as_connection",
+}
+"""What is due of the schedules that run every minute, and how it is read."""
 MANY: Final = 120
 """More than a page of what is due."""
 INDEXED: Final = frozenset({"d1", "d2", "a1", "a2", "r1", "r2"})
@@ -184,7 +196,8 @@ class Poisoned:
         else:
             item[mutant.attribute] = mutant.value
         world.table.plant(mutant.key, item)
-        return sorted((self._lived() - self.waiting) | set(self._called_revoked() + self._silent()))
+        lived = self._lived() - self.waiting
+        return sorted(lived | set(self._called_revoked() + self._silent() + self._stuck(mutant)))
 
     def _lived(self) -> set[str]:
         """A day of schedules; which run ended early, and which neighbour was kept waiting for five minutes."""
@@ -244,6 +257,20 @@ class Poisoned:
     def _alive(self) -> list[Issued]:
         return self.world.ledger.alive()
 
+    def _stuck(self, mutant: Mutant) -> list[str]:
+        """C-42: it cannot even be read, is overdue for an hour, and no run says so, and nobody is shown it."""
+        item = self.world.table.item(mutant.key)
+        if item is None or self.faults or "a1" in item or not isinstance(item.get("d1"), str):
+            return []
+        kind, at = item["d1"].split("#")[0], str(item.get("d2", "")).split("#")[0]
+        if kind not in READERS or not at.isdigit() or int(at) > self.world.now - 60 * MINUTE:
+            return []
+        try:
+            getattr(Reads(self.world.table), READERS[kind])(dict(item))
+        except Exception:  # noqa: BLE001 - whatever it is
+            return [f"C-42: {mutant.key.sk} of {mutant.key.pk} stays due for {kind}, and nobody says so"]
+        return []
+
     def _has_grant(self, ref: ConnectionRef) -> bool:
         """Sound or not: it is there, and its stop takes it."""
         return self.world.table.item(Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#main")) is not None
@@ -283,7 +310,7 @@ def test_one_poisoned_item_harms_nobody_else_and_never_in_silence(situation: Sit
     assert not violations, f"seed {SEED!r}\n" + "\n".join(violations[:12])
 
 
-@pytest.mark.parametrize("kind", ["revoke", "exchange", "refresh", "deletion", "finish", "wake", "stop", "connection"])
+@pytest.mark.parametrize("kind", READERS)
 def test_however_many_are_poisoned_those_behind_them_have_their_turn(kind: str) -> None:
     """More than a page of items that fail, all due before the sound one: one run takes the sound one all the same."""
     world = World(Kind(Refreshing.STATIC, Reach.ACCOUNT))

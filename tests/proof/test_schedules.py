@@ -103,7 +103,8 @@ def test_two_runs_at_once_do_no_more_than_one(situation: Situation) -> None:
 
         def restart(names: tuple[str, str] = names, saved: Any = saved) -> Any:
             bench.world.restore(saved)
-            return [bench.world.process(f"p{at}", SCHEDULES[name]) for at, name in enumerate(names)]
+            # The second one's clock is a little ahead: what both do would be told at two times.
+            return [bench.world.process(f"p{at}", SCHEDULES[name], skew_ms=at) for at, name in enumerate(names)]
 
         def judge(processes: Any, schedule: list[int], names: tuple[str, str] = names, late: int = late) -> None:
             found = bench.judged(processes) + doubled(bench.world)
