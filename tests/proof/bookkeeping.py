@@ -48,6 +48,8 @@ class Books:
         """All of them."""
         parts = (
             self._links,
+            self._stops,
+            self._successors,
             self._exchanges,
             self._grants,
             self._accounts,

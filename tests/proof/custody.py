@@ -10,7 +10,7 @@ The words of a failing run are its steps: `python -m pytest tests/proof/test_sta
 and once as calls that a regression test can hold.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal
@@ -41,6 +41,7 @@ from quitclaim.flows.revocations import acknowledge, revoke, sweep
 from quitclaim.flows.status import status, view
 from quitclaim.flows.stop import disconnect
 from quitclaim.flows.tokens import hand_out, report
+from quitclaim.ports import Key
 from quitclaim.runtime import views
 from quitclaim.store.operator import OperatorStore
 from tests.proof import reference
@@ -482,12 +483,11 @@ class Custody(RuleBasedStateMachine):
     @rule(which=st.integers(0, 5), mishap=ANY)
     def retry(self, which: int, mishap: Mishap) -> None:
         """An operator has a revocation tried again."""
-        sealed = sorted(self.world.seen.sealed_in.items())
-        rid, tokens = sealed[-1 - which % len(sealed)]
-        token = max(tokens, key=lambda name: int(name.split("-")[1]))
-        stored = {name for item in self.world.table.items() if item["PK"] == f"Q#{rid}" for name in _fingerprints(item)}
-        token = next(iter(stored & tokens), token)
-        ref: Ref = tuple(self._code_of(token).split("/")[:3])  # type: ignore[assignment]
+        sealed = sorted(self.world.seen.sealed_in)
+        rid = sealed[-1 - which % len(sealed)]
+        stored = self._tokens_of([rid])
+        token = next(iter(stored), None)
+        ref = self._ref(0) if token is None else self._code_of(token)
 
         def flow(ports: Ports) -> str:
             store = OperatorStore(ports.table, ports.clock, ports.ids)
@@ -531,13 +531,7 @@ class Custody(RuleBasedStateMachine):
     def kick(self, mishap: Mishap) -> None:
         """The kick of what was committed last arrives; else it is lost."""
         rids = list(self.world.kicked)
-        tokens = frozenset(
-            name
-            for rid in rids
-            for item in self.world.table.items()
-            if item["PK"] == f"Q#{rid}"
-            for name in _fingerprints(item)
-        )
+        tokens = self._tokens_of(rids)
         phase = partial(reference.sweep_items, only=tokens)
         self._run("kick", lambda ports: revoke(rids, SweepDeadline(), ports.revoking), (phase,), mishap)
 
@@ -669,9 +663,17 @@ class Custody(RuleBasedStateMachine):
                 found.append(item["deadline"] + reference.GUARD)
         return found
 
-    def _code_of(self, token: str) -> str:
+    def _code_of(self, token: str) -> Ref:
+        """The connection to whose consent a token goes back."""
         ledger = self.world.ledger
-        return next(code for code, family in ledger.spent_codes.items() if family == ledger.tokens[token].family)
+        code = next(code for code, family in ledger.spent_codes.items() if family == ledger.tokens[token].family)
+        tenant, owner, name, _ = code.split("/")
+        return tenant, owner, name
+
+    def _tokens_of(self, rids: Sequence[str]) -> frozenset[str]:
+        """What the revocations of these ids are of; nothing, if they are not there."""
+        found = [self.world.table.item(Key(f"Q#{rid}", "Q")) for rid in rids]
+        return frozenset(name.removeprefix("fp-") for item in found if item is not None for name in item["fp"])
 
     def _ask(
         self,
@@ -840,10 +842,6 @@ def _answer_of(process: Process, *, died: bool) -> Any:
     if process.error is not None:
         raise process.error
     return ("answer", process.result)
-
-
-def _fingerprints(item: Any) -> set[str]:
-    return {name.removeprefix("fp-") for name in item["fp"]}
 
 
 def _connection(ref: Ref) -> ConnectionRef:

@@ -182,17 +182,12 @@ def _tells_of_a_cut(answer: Any) -> bool:
 def _orders(items: list[tuple[str, Item]], state: State, provider: Provider) -> list[list[Item]]:
     """In which order a run takes what is due matters only for who claims an account last: each may be that one."""
     plain = [item for _, item in items]
-    if not provider.is_wide or len(items) < 2:
+    last = [
+        number for number, (name, _) in enumerate(items) if name in state.owed and state.owed[name].state == "pending"
+    ]
+    if not provider.is_wide or len(last) < 2:
         return [plain]
-    accounts: dict[str | None, list[int]] = {}
-    for number, (name, _) in enumerate(items):
-        if name in state.owed and state.owed[name].state == "pending":
-            accounts.setdefault(state.owed[name].account, []).append(number)
-    rivals = [numbers for numbers in accounts.values() if len(numbers) > 1]
-    if not rivals:
-        return [plain]
-    last = {number for numbers in rivals for number in numbers}
-    return [[*(item for other, item in enumerate(plain) if other != number), plain[number]] for number in sorted(last)]
+    return [[*(item for other, item in enumerate(plain) if other != number), plain[number]] for number in last]
 
 
 def _contradiction(

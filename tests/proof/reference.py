@@ -494,8 +494,9 @@ class Run:
         """Row 39: barrier and receipt follow a settle, once."""
         state, owed = self.state, self.state.owed[name]
         account = owed.account or ""
-        if owed.state == "confirmed" and state.killed.get(account, (0, ""))[1] == name:
-            state.killed[account] = (owed.settled_at, name)
+        until, by = state.killed.get(account, (0, ""))
+        if owed.state == "confirmed" and by == name:
+            state.killed[account] = (min(until, owed.settled_at), name)
         still = owed.listed and not owed.is_over
         if not owed.listed and owed.state in NOTICES and not owed.acknowledged and owed.ref[:2] not in state.deleted:
             still = True  # taken by the sweep before anybody listed it
@@ -1024,8 +1025,8 @@ def acknowledge(run: Run, ref: Ref) -> Step:
     return count
 
 
-def retry(run: Run, token: str) -> Step:
-    """An operator has a revocation tried again: row "manual retry"."""
+def retry(run: Run, token: str | None) -> Step:
+    """An operator has the revocation of a token tried again: row "manual retry"."""
     name = next((name for name, owed in run.state.owed.items() if owed.token == token), None)
     if name is None:
         raise Refused("NOTICE_NOT_FOUND")

@@ -95,6 +95,7 @@ def test_an_answer_in_pieces_is_put_together(call):
 @pytest.mark.parametrize(
     ("coding", "body"),
     [("gzip", gzip.compress(GRANT)), ("deflate", zlib.compress(GRANT)), ("x-gzip", gzip.compress(GRANT))],
+    ids=["gzip", "deflate", "x-gzip"],
 )
 def test_a_compressed_answer_is_read_though_none_was_asked_for(call, coding, body):
     """A grant may be inside."""
