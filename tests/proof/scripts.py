@@ -177,15 +177,17 @@ def handler_start(ref: ConnectionRef = REF) -> Handler:
 def handler_confirm(scene: Scene, ref: ConnectionRef = REF, code: str = "right") -> Handler:
     """The owner brings a code."""
 
-    def run(ports: Ports) -> Any:
-        ports.world.seen.wrong_codes += code != "right"
-        try:
-            return confirm(ref, generation(ports, ref), scene.codes[code], ports.connecting)
-        except WrongCodeError:
-            ports.world.seen.wrong_answers += _may_count(ports)
-            raise
+    return lambda ports: confirmed(ports, ref, scene.codes[code], is_right=code == "right")
 
-    return run
+
+def confirmed(ports: Ports, ref: ConnectionRef, code: Secret, *, is_right: bool) -> Any:
+    """The owner brings that code; the books know how often a wrong one was brought, and answered as one that counts."""
+    ports.world.seen.wrong_codes += not is_right
+    try:
+        return confirm(ref, generation(ports, ref), code, ports.connecting)
+    except WrongCodeError:
+        ports.world.seen.wrong_answers += _may_count(ports)
+        raise
 
 
 def _may_count(ports: Ports) -> bool:

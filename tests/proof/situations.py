@@ -26,7 +26,7 @@ from quitclaim.domain.limits import (
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.connect import Callback, StartRequest, confirm, open_link, start
+from quitclaim.flows.connect import Callback, StartRequest, open_link, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked, acknowledge_for_deleted, retry
 from quitclaim.flows.revocations import revoke
@@ -46,9 +46,9 @@ from tests.proof.scripts import (
     Scene,
     attempted,
     begin,
+    confirmed,
     connected,
     disconnected,
-    generation,
     handler_acknowledge,
     handler_callback,
     handler_confirm,
@@ -128,10 +128,10 @@ def _on_record(ports: Ports, action: str, rid: str) -> None:
 
 
 def handler_confirm_held(ports: Ports) -> Any:
-    """The owner brings the code of whatever is held."""
+    """The owner brings the code of whatever is held; a made-up one where nothing is."""
     held = (item for item in ports.world.table.items() if item["ty"] == "exchange" and item["outcome"] == "held")
-    code = next((Secret(f"code/{item['SK'].split('#')[2]}") for item in held), Secret("code/none"))
-    return confirm(REF, generation(ports, REF), code, ports.connecting)
+    code = next((Secret(f"code/{item['SK'].split('#')[2]}") for item in held), None)
+    return confirmed(ports, REF, code or Secret("code/none"), is_right=code is not None)
 
 
 def handler_sweep_of(ref: ConnectionRef) -> Handler:
