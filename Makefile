@@ -88,6 +88,10 @@ proof: setup ## crash points, interleavings, faults, clocks, mutants and the mod
 proof-nightly: setup ## the same to its full extent; hours
 	@QUITCLAIM_PROOF=nightly $(PY) -m pytest tests/proof -n 2 --dist worksteal --timeout 86400
 
+.PHONY: screenshots
+screenshots: setup ## take the pictures in docs/img again (needs Debian's chromium and chromium-driver)
+	@QUITCLAIM_SCREENSHOTS=docs/img $(PY) -m pytest -q tests/browser -k screenshots
+
 .PHONY: rules
 rules: setup ## which test asserts which numbered rule: build/rules.json, and what is uncovered
 	@$(PY) -m tests.rulebook

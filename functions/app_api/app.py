@@ -147,7 +147,8 @@ def remove_owner(tenant: str, owner: str) -> Response[str]:
 def owner_status(tenant: str, owner: str) -> Response[str]:
     """What somebody may have to act on."""
     ref = OwnerRef.checked(tenant, owner)
-    return answer(views.status(status(ref, reads=parts.reads, clients=parts.clients, clock=parts.clock)))
+    told = status(ref, reads=parts.reads, clients=parts.clients, clock=parts.clock)
+    return answer(views.status(told, parts.config.current().base_url))
 
 
 @app.get(f"{OWNER}/receipts")

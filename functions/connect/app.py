@@ -7,7 +7,13 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
-from quitclaim.domain.errors import BodyTooLargeError, ContentTypeError, QuitclaimError, ReturnToInvalidError
+from quitclaim.domain.errors import (
+    BodyTooLargeError,
+    ContentTypeError,
+    NotFoundError,
+    QuitclaimError,
+    ReturnToInvalidError,
+)
 from quitclaim.domain.limits import COOKIE_MS
 from quitclaim.domain.return_to import checked_return_to, with_outcome
 from quitclaim.domain.secret import Secret
@@ -90,7 +96,7 @@ def came_back(provider: str, text: str) -> Response[str]:
     try:
         done = complete_callback(callback, base_url, Invocation(app.lambda_context), wired.connecting)
     except CallbackFailedError as failure:
-        return failed(failure)
+        return failed(failure, provider)
     parts.telemetry.count("CallbacksCompleted")
     parts.telemetry.say("callback", outcome=done.status, provider=done.provider)
     return told(done)
@@ -103,18 +109,34 @@ def told(done: CallbackOutcome) -> Response[str]:
     if target is not None:
         outcome = {"connection_id": done.connection_id, "status": done.status}
         return see(with_outcome(target, outcome | ({"confirm_code": code} if code else {})))
-    return Response(200, HTML, pages.awaiting(code) if code else pages.connected(), headers=pages.HEADERS)
+    name = parts.clients.provider_name(done.provider)
+    return html(200, pages.awaiting(code, name) if code else pages.connected(name))
 
 
-def failed(failure: CallbackFailedError) -> Response[str]:
-    """A bound browser is told at the app; the code says why."""
+def failed(failure: CallbackFailedError, provider: str) -> Response[str]:
+    """
+    A bound browser is told at the app, which asks us for the rest; what only the owner can end is said in the status.
+    """
     cause = failure.cause
     parts.telemetry.say("callback", outcome="failed", code=cause.code)
+    removal = pages.needs_removal(cause)
     target = allowed(failure.return_to)
-    if target is None:
-        return page_of(cause, "")
-    outcome = {"connection_id": failure.connection_id, "status": "failed", "code": cause.code}
-    return see(with_outcome(target, outcome))
+    if target is not None:
+        status = "removal_required" if removal else "failed"
+        return see(with_outcome(target, {"connection_id": failure.connection_id, "status": status}))
+    if removal:
+        name, page = parts.clients.provider_name(provider), parts.clients.manual_page(provider)
+        return html(status_of(cause), pages.removal(name, page, cause))
+    return page_of(cause, "")
+
+
+@app.get("/removal/<provider>")
+def how_to_remove(provider: str) -> Response[str]:
+    """Where an owner removes the access by hand, and that the app waits to hear of it; the same for everybody."""
+    name = parts.clients.provider_name(provider)
+    if name is None:
+        raise NotFoundError
+    return html(200, pages.removal(name, parts.clients.manual_page(provider)))
 
 
 def allowed(return_to: str | None) -> str | None:
@@ -131,10 +153,15 @@ def see(url: str) -> Response[str]:
     return Response(303, HTML, "", headers={**pages.HEADERS, "Location": url})
 
 
+def html(status: int, page: str) -> Response[str]:
+    """A page of ours."""
+    return Response(status, HTML, page, headers=pages.HEADERS)
+
+
 def page_of(error: QuitclaimError, request_id: str) -> Response[str]:
     """An error as a page: its sentence and code, nothing of the request."""
     del request_id
-    return Response(status_of(error), HTML, pages.failed(error.sentence, error.code), headers=pages.HEADERS)
+    return html(status_of(error), pages.failed(error))
 
 
 def api_id() -> str:

@@ -1,7 +1,7 @@
 """The public pages, event by event: where the browser goes, what it keeps, and what a mere look does not do."""
 
 import re
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
@@ -176,8 +176,8 @@ def test_without_confirmation_the_connection_is_ready(stage):
     stage.add_client("other", confirmation="none")
     back = stage.returned(stage.start("two", client="other", return_to=RETURN_TO))
 
-    assert (page.status, "<code" in page.text) == (200, False)
-    assert "Connected" in page.text
+    assert (page.status, "<output" in page.text) == (200, False)
+    assert "Acme is connected" in page.text
     assert back.query == {"connection_id": "two", "status": "ready"}
     assert stage.api("GET", "/connections/two").json["state"] == "ready"
 
@@ -329,12 +329,11 @@ def test_M_25_a_definitive_answer_without_a_grant(stage, parameters, code, state
 
     told = stage.callback(cookie, state=state, **parameters)
 
-    assert told.code == code
     if return_to:
         assert told.status == 303
-        assert told.query == {"connection_id": "acme", "status": "failed", "code": code}
+        assert told.query == {"connection_id": "acme", "status": "failed"}
     else:
-        assert told.status == 400
+        assert (told.status, told.code) == (400, code)
     assert stage.server.asked == []
     assert stage.api("GET", "/connections/acme").json["state"] == state_after
     stage.lines()
@@ -363,6 +362,40 @@ def test_a_provider_that_gives_no_grant(stage, misbehaviour, status, code, state
     assert (told.status, told.code) == (status, code)
     assert stage.server.asked == ["/token"]
     assert stage.api("GET", "/connections/acme").json["state"] == state_after
+
+
+@pytest.mark.parametrize("return_to", [None, RETURN_TO])
+def test_an_exchange_of_unknown_outcome_is_told_to_who_can_end_it(stage, return_to):
+    """The owner: on the page that says how, or at the app, which links to that page."""
+    stage.server.next("/token", lost_answer)
+
+    told = stage.returned(stage.start(return_to=return_to))
+
+    notice = stage.api("GET", "/status").json["notices"][0]
+    if return_to:
+        assert told.query == {"connection_id": "acme", "status": "removal_required"}
+    else:
+        assert (told.status, told.headers, told.code) == (502, PAGE, "EXCHANGE_UNCONFIRMED")
+        assert "confirm there that you removed the access" in told.text
+    assert notice["removal_page"] == f"{BASE_URL}/removal/acme"
+
+
+def test_the_removal_page_is_the_same_for_everybody(stage):
+    """By provider alone: no cookie, nothing of the query on it, nothing read of a connection."""
+    told = stage.http("connect", "GET", "/removal/acme", query="provider=canary&manual_page=https://canary.example")
+
+    assert (told.status, told.headers, told.cookies) == (200, PAGE, [])
+    assert "Remove the access at Acme" in told.text
+    assert "canary" not in told.text
+
+
+@pytest.mark.parametrize("provider", ["nowhere", "../acme", "ACME", "acme.json", "<b>", "x" * 2000])
+def test_there_is_no_removal_page_of_a_provider_that_nobody_knows(stage, provider):
+    """404, and its name is not repeated."""
+    told = stage.http("connect", "GET", f"/removal/{quote(provider, safe='')}")
+
+    assert (told.status, told.code) == (404, "NOT_FOUND")
+    assert provider not in told.text.partition("</style>")[2]
 
 
 @pytest.mark.rule("RB-49", "S-1", "U-2")

@@ -81,8 +81,8 @@ def test_the_apps_api_does(seen):
 
 @pytest.mark.parametrize("function", ORDER)
 def test_nobody_starts_with_aiohttp(seen, function):
-    """Nor with what is needed when things are built or tested only."""
-    assert {"aiohttp", "httpx_aiohttp", "yaml", "moto", "samtranslator"} & seen[function] == set()
+    """Nor with the template engine, nor with what is needed when things are built or tested only."""
+    assert {"aiohttp", "httpx_aiohttp", "jinja2", "yaml", "moto", "samtranslator"} & seen[function] == set()
 
 
 @pytest.mark.parametrize("function", ORDER)

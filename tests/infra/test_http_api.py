@@ -14,6 +14,7 @@ PUBLIC = {
     "HEAD /connect/{ticket}": "connect",
     "GET /callback/{provider}": "connect",
     "POST /callback/{provider}": "connect",
+    "GET /removal/{provider}": "connect",
 }
 SIGNED = {
     f"POST {OWNER}/connections": "app_api",
@@ -56,7 +57,7 @@ def stage() -> dict[str, Any]:
 
 @pytest.mark.rule("S-19")
 def test_public_routes_are_exactly_the_listed_ones() -> None:
-    """Without credentials one reaches the connect link and the callback, and nothing else."""
+    """Without credentials one reaches the connect link, the callback and the removal page, and nothing else."""
     assert {route: function for route, function, authorizer in routes() if authorizer == "NONE"} == PUBLIC
 
 

@@ -787,7 +787,9 @@ class Custody(RuleBasedStateMachine):
     def _seen_of(self, owner: OwnerName) -> dict[str, Any]:
         """Status and receipts, as the API tells them."""
         ports, of = self.observer, OwnerRef(*owner)
-        told = views.status(status(of, reads=ports.reads, clients=ports.clients, clock=ports.clock))
+        told = views.status(
+            status(of, reads=ports.reads, clients=ports.clients, clock=ports.clock), "https://q.example"
+        )
         receipts: dict[tuple[str, int, str], int] = {}
         for each in ports.reads.receipts(of):
             key = (each["connection_id"], each["generation"], each["outcome"])

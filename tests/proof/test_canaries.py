@@ -97,7 +97,7 @@ class Outlet:
         told = world.run(
             lambda ports: status(REF.of_owner, reads=ports.reads, clients=ports.clients, clock=ports.clock)
         )
-        self.look(json.dumps(views.status(told)), "the status")
+        self.look(json.dumps(views.status(told, "https://quitclaim.example")), "the status")
         self.look(json.dumps(world.run(lambda ports: ports.reads.receipts(REF.of_owner)), default=str), "the receipts")
         for item in world.table.items():
             for text in texts_of(dict(item)):

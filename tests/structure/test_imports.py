@@ -30,6 +30,7 @@ MORE = {
     "providers/aio.py": {"aiohttp", "httpx_aiohttp"},  # many calls in flight; imported by nobody but the sweep
     "providers/schema.py": {"pydantic"},  # when the catalogue is built, never in a function
     "providers/compile.py": {"pydantic", "yaml"},  # likewise
+    "runtime/pages.py": {"jinja2", "markupsafe"},  # when a page is rendered, not before
     "runtime/bodies.py": {"pydantic"},  # at the edge of the app's API
 }
 BUILD_ONLY = {"quitclaim.providers.compile", "quitclaim.providers.schema"}

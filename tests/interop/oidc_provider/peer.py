@@ -1,6 +1,5 @@
 """The second authorization server of the interop tests, npm's `oidc-provider`: installed, run, and asked."""
 
-import fcntl
 import itertools
 import json
 import os
@@ -13,17 +12,15 @@ from pathlib import Path
 from typing import Final
 
 import httpx
-import pytest
 
 from infra.local.browser import Page
 from infra.local.life import Life
 from infra.local.provider.control import ProviderControl
+from tests.node_packages import BUILD, absent, installed
 
 HERE: Final = Path(__file__).parent
 SPEC: Final = HERE / "oidc.yaml"
-MODULES: Final = HERE.parents[2] / "build" / "interop" / "oidc-provider"
-PACKAGE_FILES: Final = ("package.json", "package-lock.json", ".npmrc")
-INSTALL_WITHIN_S: Final = 100
+MODULES: Final = BUILD / "interop" / "oidc-provider"
 
 TOKEN_PATH: Final = "/token"
 REVOKE_PATH: Final = "/token/revocation"
@@ -39,40 +36,12 @@ def node() -> str:
     found = shutil.which("node")
     if found is not None and shutil.which("npm") is not None:
         return found
-    missing = "Node is not on PATH: the tests against oidc-provider need Node 20 or newer, with npm"
-    if os.environ.get("CI", "").lower() in ("true", "1"):
-        pytest.fail(missing)
-    pytest.skip(missing)
+    return absent("Node is not on PATH: the tests against oidc-provider need Node 20 or newer, with npm")
 
 
 def install() -> Path:
-    """The folder with the peer's packages as the lock names them; npm runs once per lock, not once per run."""
-    MODULES.mkdir(parents=True, exist_ok=True)
-    wanted = "\0".join((HERE / name).read_text() for name in PACKAGE_FILES)
-    stamp = MODULES / "installed"
-    with (MODULES / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # of two test runs at once, one installs
-        if not stamp.is_file() or stamp.read_text() != wanted:
-            stamp.unlink(missing_ok=True)
-            for name in PACKAGE_FILES:
-                shutil.copyfile(HERE / name, MODULES / name)
-            # No script of a package runs, and nothing is taken whose digest is not the lock's.
-            command = [
-                "npm",
-                "ci",
-                "--ignore-scripts",
-                "--prefer-offline",
-                "--no-audit",
-                "--no-fund",
-                "--no-update-notifier",
-            ]
-            done = subprocess.run(  # noqa: S603 (a fixed command)
-                command, cwd=MODULES, capture_output=True, text=True, timeout=INSTALL_WITHIN_S, check=False
-            )
-            if done.returncode != 0:
-                pytest.fail(f"`{' '.join(command)}` failed in {MODULES}:\n{done.stderr[-2000:]}")
-            stamp.write_text(wanted)
-    return MODULES
+    """The folder with the peer's packages as the lock names them."""
+    return installed(HERE, MODULES)
 
 
 @contextmanager

@@ -155,6 +155,13 @@ class ConfiguredClients:
         """Those whose parameter holds."""
         return frozenset(self._config.current().clients)
 
+    def provider_name(self, provider: str) -> str | None:
+        """What people call the provider; None where the catalogue has no such entry."""
+        try:
+            return self._catalogue.get(provider).name
+        except ProviderNotRegisteredError:
+            return None
+
     def manual_page(self, provider: str) -> str | None:
         """Where the provider lets a user remove the access by hand."""
         try:

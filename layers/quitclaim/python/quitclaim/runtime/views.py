@@ -4,6 +4,7 @@ from typing import Any
 
 from quitclaim.domain.attention import Attention
 from quitclaim.domain.connect import Blocker, Owner
+from quitclaim.domain.stop import Level
 from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
 from quitclaim.flows.tokens import AccessToken
 from quitclaim.ports import Client
@@ -33,15 +34,21 @@ def connection(view: ConnectionView) -> dict[str, Any]:
     return body
 
 
-def notice(told: Notice) -> dict[str, Any]:
-    """What is owed for a connection."""
+def notice(told: Notice, base_url: str) -> dict[str, Any]:
+    """What is owed for a connection; *base_url* is that of our public pages, one of which says how to remove access."""
     body: dict[str, Any] = {
         "connection_id": told.connection_id,
         "provider": told.provider,
         "level": told.level.label,
         "purge_pending": told.purge_pending,
     }
-    optional = {"deadline": told.deadline, "manual_page": told.manual_page, "reason": told.reason}
+    removal = f"{base_url}/removal/{told.provider}" if told.level is Level.PERMISSION_REMOVAL_REQUIRED else None
+    optional = {
+        "deadline": told.deadline,
+        "manual_page": told.manual_page,
+        "removal_page": removal,
+        "reason": told.reason,
+    }
     return body | {name: value for name, value in optional.items() if value is not None}
 
 
@@ -59,12 +66,12 @@ def owner(told: Owner | None) -> dict[str, Any]:
     return {"deleted": True, "deleted_at": told.deleted_at, **stopped}
 
 
-def status(told: OwnerStatus) -> dict[str, Any]:
+def status(told: OwnerStatus, base_url: str) -> dict[str, Any]:
     """Everything of an owner."""
     return {
         "owner": owner(told.owner),
         "connections": [connection(view) for view in told.connections],
-        "notices": [notice(each) for each in told.notices],
+        "notices": [notice(each, base_url) for each in told.notices],
         "blockers": {client: [blocker(each) for each in found] for client, found in told.blockers.items()},
     }
 
