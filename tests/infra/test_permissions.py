@@ -221,4 +221,4 @@ def test_api_gateway_invokes_by_route() -> None:
     """The API may invoke a function for the routes that it has, not for any."""
     for permission in of_type("AWS::Lambda::Permission").values():
         assert permission["Principal"] == "apigateway.amazonaws.com"
-        assert re.search(r"\$\{HttpApi\}/\*/[A-Z]+/(v1|connect|callback)", short(permission["SourceArn"]))
+        assert re.search(r"\$\{HttpApi\}/\*/[A-Z]+/(v1|connect|callback|removal)", short(permission["SourceArn"]))
