@@ -21,8 +21,8 @@ from quitclaim.domain.limits import (
 )
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.maintain import Maintained, Maintaining, maintain
-from quitclaim.ports import Deadline
-from quitclaim.store.keys import account_key, exchange_key, grant_key, intent_key
+from quitclaim.ports import Deadline, Key, Update, present
+from quitclaim.store.keys import account_key, exchange_key, grant_key, intent_key, ring_partition
 from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.ring import RingTable
 from quitclaim.store.tokens import TokenStore
@@ -102,6 +102,19 @@ def ended(world: World) -> None:
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("I-16", "C-42")
+def test_a_key_that_cannot_be_read_is_told_of_and_keeps_nothing_from_being_done(world: World, upkeep: Upkeep) -> None:
+    """The other purposes' keys are turned, and what is over is looked at."""
+    world.connect()
+    world.plain_table.write(Update(Key(ring_partition(), "use#1"), (present("PK"),), remove=("active_from",)))
+
+    upkeep.days_pass(KEY_LIFE_MS / DAY)
+
+    assert {kind for kind, _ in upkeep.faults} == {"key"}
+    assert [kid for kid, _ in upkeep.kids("revoke")] == ["1", "revoke-2"]
+    assert upkeep.store.inspection() is not None
 
 
 def test_a_key_that_has_served_its_time_gets_a_successor(world: World, upkeep: Upkeep) -> None:

@@ -27,6 +27,7 @@ class Books:
     def __init__(self, world: "World") -> None:
         self.now = world.now
         self.has_identity = world.kind.has_identity
+        self.let_go = world.seen.let_go
         self.wrong_answers = world.seen.wrong_answers
         self.by_type: dict[str, list[Item]] = {}
         for item in world.table.items():
@@ -308,6 +309,7 @@ class Books:
                 and item["SK"].split("#")[1] == name
                 and item["generation"] == connection["generation"]
             ]
+            of_exchanges += [id_ for id_, item in self.let_go.items() if item["PK"] == pk and item["ty"] == "exchange"]
             ids = [*of_exchanges, f"{name}#{connection['generation']}"]
             if not any(
                 self.told[pk, kind, id_] for id_ in ids for kind in ("connection.failed", "exchange.unconfirmed")

@@ -46,7 +46,6 @@ from tests.proof.scripts import (
     handler_token,
 )
 from tests.proof.table import TableCall
-from tests.proof.test_schedules import maintaining
 from tests.proof.world import CLIENT, SweepDeadline, World
 
 type Probe = Callable[[World], str]
@@ -408,7 +407,7 @@ def _stop_again(world: World) -> tuple[int, Probe]:
 def _keep_alive(world: World) -> tuple[int, Probe]:
     connected(world)
     at = int(_one(world, "grant")["keep_alive_at"])
-    return at, _state("grant", "tv", lambda ports: maintain(SweepDeadline(), maintaining(ports)))
+    return at, _state("grant", "tv", lambda ports: maintain(SweepDeadline(), ports.maintaining))
 
 
 @deadline("grant begun while its account was being revoked", "cleanup", "cleanup", "installed", WIDE)

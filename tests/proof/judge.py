@@ -161,12 +161,13 @@ def _covered(token: Issued, tables: Tables, world: World) -> bool:
         of_family = any(world.ledger.tokens[stored].family == token.family for stored in world.tokens_in(grant["use"]))
         if of_family and (grant.get("attempts") or grant.get("stray")):
             return True
-    for item in tables["exchange"]:
+    gone = list(world.seen.let_go.values())
+    for item in (*tables["exchange"], *(each for each in gone if each["ty"] == "exchange")):
         if item["PK"] != partition or item["SK"].split("#")[1] != connection or token.by != code:
             continue
         if item["outcome"] == "open" or (item["outcome"] == "unconfirmed" and _covers(item, token, world)):
             return True
-    for item in tables["revocation"]:
+    for item in (*tables["revocation"], *(each for each in gone if each["ty"] == "revocation")):
         sealed = world.seen.sealed_in.get(item["PK"][2:], set())
         of_family = any(world.ledger.tokens[name].family == token.family for name in sealed)
         if item["state"] in ("pending", "parked"):

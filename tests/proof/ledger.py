@@ -59,11 +59,15 @@ class Kind:
     has_identity: bool = True
     gives_refresh: bool = True
     idle_limit_ms: int | None = None
+    refresh_ends_ms: int | None = None
 
     @property
     def label(self) -> str:
         """For tables."""
         rest = ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
+        rest += ("/idle" if self.idle_limit_ms and self.gives_refresh else "") + (
+            "/ends" if self.refresh_ends_ms else ""
+        )
         return f"{self.refreshing}/{self.reach}{rest}"
 
     @property

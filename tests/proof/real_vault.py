@@ -4,6 +4,7 @@ in memory. What it seals only it can open, so the judge is told which tokens wen
 """
 
 from collections.abc import Sequence
+from zlib import crc32
 
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.revocations import Material
@@ -41,7 +42,19 @@ class ToldVault(RingVault):
         return sealed
 
 
+class TimedKeys:
+    """`KeyMaker` for the KMS in memory: the same key for a purpose and instant, so that a run can be repeated."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def wrapped_data_key(self, purpose: str) -> bytes:
+        """One that the KMS in memory opens."""
+        return f"{crc32(f'{purpose}/{self._world.now}'.encode())}:{purpose}".encode()
+
+
 def use_real_vault(world: World, kms: KeyWrapper | None = None) -> None:
     """From now on each process of the world has a key ring of its own, as a function instance has, and all one KMS."""
     wrapper = kms or FakeKms()
     world.vault_of = lambda ports: ToldVault(ports, wrapper)
+    world.keys = TimedKeys(world)

@@ -237,21 +237,29 @@ RECONCILERS: Final[Mapping[str, tuple[Callable[[Any, Any], None], str]]] = {
 }
 
 
-def handler_reconcile(ports: Ports) -> Any:
-    """Reconciliation of all that is due now, read by key: an index only gives candidates."""
-    now = ports.clock.now()
-    for kind, (step, reader) in RECONCILERS.items():
-        due = [
-            Key(item["PK"], item["SK"])
-            for item in ports.world.table.items()
-            if item.get("d1", "").split("#")[0] == kind and int(item["d2"].split("#")[0]) <= now
-        ]
-        for key in due:
-            for item in ports.reconciles.items([key]):
-                try:
-                    step(getattr(ports.reads, reader)(item), ports.reconciling)
-                except QuitclaimError:
-                    continue
+def handler_due(*kinds: str) -> Handler:
+    """Reconciliation of all of these kinds that is due now, read by key: an index only gives candidates."""
+
+    def run(ports: Ports) -> None:
+        now = ports.clock.now()
+        for kind in kinds:
+            step, reader = RECONCILERS[kind]
+            due = [
+                Key(item["PK"], item["SK"])
+                for item in ports.world.table.items()
+                if item.get("d1", "").split("#")[0] == kind and int(item["d2"].split("#")[0]) <= now
+            ]
+            for key in due:
+                for item in ports.reconciles.items([key]):
+                    try:
+                        step(getattr(ports.reads, reader)(item), ports.reconciling)
+                    except QuitclaimError:
+                        continue
+
+    return run
+
+
+handler_reconcile: Final = handler_due(*RECONCILERS)
 
 
 def passing(ms: int) -> Handler:
@@ -270,13 +278,14 @@ def passing(ms: int) -> Handler:
 
 @dataclass(frozen=True)
 class Situation:
-    """A state, and what can happen in it."""
+    """A state, and what can happen in it. *orders*: so many orders of a pair are enough in CI, as each takes long."""
 
     name: str
     kind: Kind
     build: Callable[[World], Scene]
     handlers: Callable[[Scene], Mapping[str, Handler]]
     confirmation: Any = "none"
+    orders: int | None = None
 
     def make(self, prepare: Callable[[World], None] = lambda world: None) -> tuple[World, Scene]:
         """A world in this state; *prepare* brings it parts of its own before anything happens in it."""
@@ -289,7 +298,7 @@ SITUATIONS: Final[list[Situation]] = []
 
 
 def situation(
-    name: str, *kinds: Kind, confirmation: str = "none"
+    name: str, *kinds: Kind, confirmation: str = "none", orders: int | None = None
 ) -> Callable[[Callable[[World], tuple[Scene, Mapping[str, Handler]]]], Callable[..., Any]]:
     """Register a situation, once for each kind of provider."""
 
@@ -305,7 +314,7 @@ def situation(
             def of_scene(scene: Scene, made: dict[int, Mapping[str, Handler]] = made) -> Mapping[str, Handler]:
                 return made[id(scene)]
 
-            SITUATIONS.append(Situation(f"{name} [{kind.label}]", kind, of_world, of_scene, confirmation))
+            SITUATIONS.append(Situation(f"{name} [{kind.label}]", kind, of_world, of_scene, confirmation, orders))
         return build
 
     return register
@@ -496,6 +505,6 @@ def attempted(world: World, handler: Handler) -> None:
         return
 
 
-from tests.proof import situations  # noqa: E402, F401 - the rarer ones register themselves
+from tests.proof import situations, upkeep  # noqa: E402, F401 - the rarer ones register themselves
 
 __all__ = ["REF", "SITUATIONS", "ConnectionState", "Handler", "Scene", "Situation"]

@@ -117,8 +117,10 @@ def handler_retry(ports: Ports) -> Any:
 def handler_operator(ports: Ports) -> Any:
     """An operator closes the notices of deleted owners; it is on record."""
     for rid in _rids(ports.world, "unsupported", "expired", "unconfirmed"):
+        was_open = "acknowledged" not in (ports.world.table.item(Key(f"Q#{rid}", "Q")) or {})
         acknowledge_for_deleted(Subject(rid=rid), ASKED, ports.operating)
-        _on_record(ports, "acknowledge", rid)
+        if was_open:
+            _on_record(ports, "acknowledge", rid)
 
 
 def _on_record(ports: Ports, action: str, rid: str) -> None:

@@ -24,6 +24,7 @@ class Call:
     things: frozenset[str]
     changes: bool
     is_send: bool = False
+    reads_all: bool = False
 
     @property
     def is_time(self) -> bool:
@@ -34,6 +35,8 @@ class Call:
         """Whether the order of the two can matter: they touch a thing in common that one of them changes."""
         if self.is_time or other.is_time:
             return True  # time: every call may read it
+        if (self.reads_all and other.changes) or (other.reads_all and self.changes):
+            return True
         return (self.changes or other.changes) and not self.things.isdisjoint(other.things)
 
 

@@ -8,7 +8,8 @@ read last: a frozen writer is judged by what it knew.
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, LINK_VISITS, WRONG_CODES
+from quitclaim.domain.keyring import SEALED_FORMAT
+from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, KEY_LEAD_MS, KEY_REST_MS, LINK_VISITS, WRONG_CODES
 from quitclaim.ports import Key
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None
     if after is None:
         if before is not None and not _may_go(world, before, before["PK"], before["outcome"] == "unconfirmed"):
             yield "F-69: an exchange is gone that was not over"
+        if before is not None:
+            world.seen.let_go[before["SK"].split("#")[2]] = before
         return
     outcome = before["outcome"] if before else None
     if after["outcome"] not in EXCHANGE[outcome]:
@@ -260,7 +263,8 @@ def _revocation(
         if before is not None and not any(
             item["outcome"] == "installed" and f"Q#{item['rid']}" == before["PK"] for item in exchanges
         ):
-            if "finished" not in before or before.get("deadline", 0) + COMPACT_MS > now:
+            world.seen.let_go[before["PK"][2:]] = before
+            if not _is_over(before, now):
                 yield "I-1: a revocation is gone, and its grant was not installed"
             elif not _may_go(world, before, f"O#{before['t']}#{before['o']}", before["state"] != "confirmed"):
                 yield "F-69: a notice is gone that nobody acknowledged"
@@ -302,6 +306,11 @@ def _revocation(
             yield f"I-7: {name} of a revocation fell"
 
 
+def _is_over(revocation: Item, now: int) -> bool:
+    """Finished, and a day past its deadline: compaction may take it."""
+    return "finished" in revocation and bool(revocation.get("deadline", 0) + COMPACT_MS <= now)
+
+
 def has_live_in_reach(world: "World", revocation: Item) -> bool:
     """Whether its call would end a grant that is live."""
     grants = [item for item in world.table.items() if item["ty"] == "grant"]
@@ -336,8 +345,10 @@ def _intent(world: "World", changes: Mapping[Key, Change], before: Item | None, 
             yield f"I-11: {name} of a stop was changed"
     if before["purge"] == "done" and after["purge"] != "done":
         yield "I-11: a purge that was done is open again"
-    if not before.get("rids", frozenset()) <= after.get("rids", frozenset()):
-        yield "custody rule 5: a stop forgot a revocation"
+    for rid in before.get("rids", frozenset()) - after.get("rids", frozenset()):
+        listed = changes.get(Key(f"Q#{rid}", "Q"), (world.table.item(Key(f"Q#{rid}", "Q")), None))[0]
+        if "closed" not in before or (listed is not None and not _is_over(listed, now)):
+            yield f"custody rule 5: a stop forgot {rid}"
     if "closed" in after and "closed" not in before:
         if after["purge"] != "done" or not after.get("comp_derived") or after["comp_open"]:
             yield "I-13: closed before purge and compensations"
@@ -409,6 +420,47 @@ def _told(world: "World", changes: Mapping[Key, Change], before: Item | None, af
         yield "what was told was changed or told again"
 
 
+def _ring(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    """RB-62: a key is there before it seals, seals until a newer one does, and goes when nothing needs it."""
+    if after is None:
+        kid = (before or {})["SK"].split("#")[1].encode()
+        sealed_with = bytes((SEALED_FORMAT, len(kid))) + kid
+        if before is None or "retired" not in before or before["retired"] + KEY_REST_MS > now:
+            yield "RB-62: a key is gone that has not rested"
+        yield from (
+            f"RB-62: a key is gone, and {item['SK']} of {item['PK']} was sealed with it"
+            for item in world.table.items()
+            if any(value.startswith(sealed_with) for value in _bytes_in(item))
+        )
+        return
+    purpose = after["SK"].split("#")[0]
+    if before is None:
+        if after["active_from"] < now + KEY_LEAD_MS:
+            yield "RB-62: a key seals before everybody knows it"
+    elif "retired" in after and "retired" not in before:
+        newer = (
+            item["active_from"] + GUARD_MS <= now and item["active_from"] > before["active_from"]
+            for item in world.table.items()
+            if item["ty"] == "ring" and item["SK"].split("#")[0] == purpose
+        )
+        if not any(newer):
+            yield "RB-62: a key was retired, and no newer one seals"
+    for name in ("wrapped", "created", "active_from"):
+        if before is not None and after[name] != before[name]:
+            yield f"RB-62: {name} of a key was changed"
+
+
+def _bytes_in(value: Any) -> Iterable[bytes]:
+    if isinstance(value, bytes):
+        yield value
+    elif isinstance(value, Mapping):
+        for member in value.values():
+            yield from _bytes_in(member)
+    elif isinstance(value, list):
+        for member in value:
+            yield from _bytes_in(member)
+
+
 JUDGES: Final[Mapping[str, Judge]] = {
     "owner": _owner,
     "connection": _connection,
@@ -423,4 +475,5 @@ JUDGES: Final[Mapping[str, Judge]] = {
     "receipt": _told,
     "idempotency": _told,
     "audit": _told,
+    "ring": _ring,
 }

@@ -157,6 +157,8 @@ class Poisoned:
     theirs: frozenset[tuple[str, str]]
     waiting: frozenset[str] = frozenset()
     """What waits for a person however sound everything is."""
+    told_before: frozenset[str] = frozenset()
+    """What lives, and was acknowledged and let go."""
     faults: list[str] = field(default_factory=list)
 
     @classmethod
@@ -172,6 +174,7 @@ class Poisoned:
         world.on_fault = lambda kind, fault: made.faults.append(f"{kind}: {type(fault).__name__}")
         world.is_sound = False
         made.waiting = frozenset(made._lived())
+        made.told_before = frozenset(made._silent())
         assert not made.faults, f"the schedules fail on a sound table: {made.faults}"
         world.restore(made.saved)
         return made
@@ -197,7 +200,9 @@ class Poisoned:
             item[mutant.attribute] = mutant.value
         world.table.plant(mutant.key, item)
         lived = self._lived() - self.waiting
-        return sorted(lived | set(self._called_revoked() + self._silent() + self._stuck(mutant)))
+        return sorted(
+            lived | set(self._called_revoked() + self._stuck(mutant)) | (set(self._silent()) - self.told_before)
+        )
 
     def _lived(self) -> set[str]:
         """A day of schedules; which run ended early, and which neighbour was kept waiting for five minutes."""

@@ -10,11 +10,9 @@ from typing import Any, Final
 import pytest
 
 from quitclaim.domain.limits import GUARD_MS
-from quitclaim.flows.maintain import Maintaining, maintain
+from quitclaim.flows.maintain import maintain
 from quitclaim.flows.reconcile import reconcile
 from quitclaim.flows.revocations import sweep
-from quitclaim.store.maintain import MaintainStore
-from quitclaim.store.ring import RingTable
 from tests.proof.judge import doubled, faults_of_state
 from tests.proof.report import NIGHTLY, note
 from tests.proof.scripts import HOUR_MS, SITUATIONS, Handler, Situation
@@ -39,7 +37,7 @@ def run_reconcile(ports: Ports) -> Any:
 
 def run_maintain(ports: Ports) -> Any:
     """Now and then: keys, keep-alive, compaction, a look at everything."""
-    return maintain(SweepDeadline(), maintaining(ports))
+    return maintain(SweepDeadline(), ports.maintaining)
 
 
 SCHEDULES: Final[Mapping[str, Handler]] = {"sweep": run_sweep, "reconcile": run_reconcile, "maintain": run_maintain}
@@ -54,29 +52,6 @@ PAIRS: Final = (
 )
 EVERY_MINUTE: Final = ("sweep", "reconcile")
 """What maintenance compacts a day after everything is over, the judge could no longer see."""
-
-
-class NoKms:
-    """`KeyMaker`: nothing is sealed under the ring of a world with the open vault."""
-
-    def wrapped_data_key(self, purpose: str) -> bytes:
-        """A key that nobody uses."""
-        return f"wrapped for {purpose}".encode()
-
-
-def maintaining(ports: Ports) -> Maintaining:
-    """What maintenance needs of a world."""
-    return Maintaining(
-        reads=ports.reads,
-        store=MaintainStore(ports.table, ports.clock, ports.ids),
-        tokens=ports.tokens,
-        ring=RingTable(ports.table, ports.clock, ports.ids),
-        keys=NoKms(),
-        whole=ports.world.table,
-        replay=ports,
-        clock=ports.clock,
-        on_fault=ports.world.on_fault,
-    )
 
 
 def next_due(world: World) -> int:

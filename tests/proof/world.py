@@ -28,17 +28,20 @@ from quitclaim.domain.revocations import Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import HandingOut, replay
-from quitclaim.ports import Calls, Check, Client, Deadline, Key, Page, Table, Update, Vault, Write
+from quitclaim.ports import Calls, Check, Client, Deadline, Key, KeyMaker, Page, Update, Vault, Write
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.operator import OperatorStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
+from quitclaim.store.ring import RingTable
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
 from tests.proof.ledger import Fault, Issued, Kind, Ledger
@@ -60,6 +63,7 @@ class Seen:
     violations: list[str] = field(default_factory=list)
     handed_out: list[tuple[str, int]] = field(default_factory=list)
     sealed_in: dict[str, set[str]] = field(default_factory=dict)  # revocation id -> tokens ever sealed under it
+    let_go: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # revocations and exchanges that compaction took
     answers: dict[str, Any] = field(default_factory=dict)  # of calls with an idempotency key
     neglected: list[str] = field(default_factory=list)  # what an undisturbed run of a schedule left undone
     wrong_codes: int = 0  # tried at an exchange that was held
@@ -73,6 +77,7 @@ class Seen:
             violations=list(self.violations),
             handed_out=list(self.handed_out),
             sealed_in={rid: set(tokens) for rid, tokens in self.sealed_in.items()},
+            let_go=dict(self.let_go),
             answers=dict(self.answers),
             neglected=list(self.neglected),
         )
@@ -99,6 +104,7 @@ class World:
         self.client_of: Callable[[Ports], Client] = SimulatedClient
         self.calls_of: Callable[[], Calls] = CallsInTurn
         self.deadline_of: Callable[[Ports], Deadline] = ProcessDeadline
+        self.keys: KeyMaker = NoKms()
         self.secret_of: Callable[[str], str] = str
         self.on_fault: Callable[[str, Exception], None] = self._unexpected_fault
         self.expected: tuple[type[Exception], ...] = (StoreError,)  # faults after which an item just stays due
@@ -136,9 +142,8 @@ class World:
     def digest(self) -> str:
         """Of everything that a later step can depend on."""
         tokens = sorted((token.name, token.alive) for token in self.ledger.tokens.values())
-        return (
-            f"{self.table.digest()}|{self.now}|{tokens}|{sorted(self.seen.sealed_in.items(), key=str)}|{self.keys_out}"
-        )
+        seen = (sorted(self.seen.sealed_in.items(), key=str), sorted(self.seen.let_go), self.seen.wrong_answers)
+        return f"{self.table.digest()}|{self.now}|{tokens}|{seen}|{self.keys_out}"
 
     # --- running ---
 
@@ -206,11 +211,11 @@ class World:
 
 
 class SteppedTable:
-    """`ports.Table` that stops before each call."""
+    """`ports.Table` and `ports.WholeTable` that stop before each call."""
 
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
-        self._table: Table = world.table
+        self._table = world.table
         self._process = process
 
     def get(self, key: Key) -> Any:
@@ -233,6 +238,9 @@ class SteppedTable:
     ) -> Page:
         return self._table.query_index(index, partition, upto=upto, limit=limit, after=after)
 
+    def scan(self, *, after: Mapping[str, Any] | None = None) -> Page:
+        return self._do("scan", frozenset(), False, lambda: self._table.scan(after=after), reads_all=True)
+
     def write(self, write: Write) -> None:
         self._do(f"write {_name(write)}", _things((write,)), True, lambda: self._table.write(write), (write,))
 
@@ -250,8 +258,10 @@ class SteppedTable:
         changes: bool,
         act: Callable[[], Any],
         writes: Sequence[Write] = (),
+        *,
+        reads_all: bool = False,
     ) -> Any:
-        call = Call(what, things, changes)
+        call = Call(what, things, changes, reads_all=reads_all)
         self._process.before(call)
         self._process.history.append(what)
         fault = self._process.faults.pop(self._process.calls - 1, None)
@@ -592,8 +602,11 @@ class SimulatedClient:
             return TokenAnswer(Outcome.REJECTED, "refused", error_code="invalid_grant")
         if not self._world.kind.gives_refresh:
             return TokenAnswer(Outcome.GRANTED, grant=TokenGrant(Secret(issued.name), expires_in_s=3600))
+        ends_in_s = None if self._world.kind.refresh_ends_ms is None else self._world.kind.refresh_ends_ms // 1000
+        access, refresh = Secret(f"at-{issued.name}"), Secret(issued.name)
         return TokenAnswer(
-            Outcome.GRANTED, grant=TokenGrant(Secret(f"at-{issued.name}"), Secret(issued.name), expires_in_s=3600)
+            Outcome.GRANTED,
+            grant=TokenGrant(access, refresh, expires_in_s=3600, refresh_expires_in_s=ends_in_s),
         )
 
     def _received(self, answer: TokenAnswer) -> TokenAnswer:
@@ -670,6 +683,13 @@ def _result(coroutine: Coroutine[Any, Any, RevokeAnswer | None]) -> RevokeAnswer
     raise AssertionError("a simulated call never waits")
 
 
+class NoKms:
+    """`KeyMaker`: nothing is sealed under the ring of a world with the open vault."""
+
+    def wrapped_data_key(self, purpose: str) -> bytes:
+        return f"wrapped for {purpose}".encode()
+
+
 class Ports:
     """The ports of one process, and the worlds of the flows made of them."""
 
@@ -690,6 +710,8 @@ class Ports:
         self.revocations = RevocationStore(self.table, self.clock, self.ids)
         self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
         self.operators = OperatorStore(self.table, self.clock, self.ids)
+        self.maintains = MaintainStore(self.table, self.clock, self.ids)
+        self.ring = RingTable(self.table, self.clock, self.ids)
 
     def revoke_now(self, rids: Sequence[str]) -> None:
         """`ports.Kick`: noted; the sweep is a process of its own."""
@@ -724,6 +746,20 @@ class Ports:
     @property
     def operating(self) -> Operating:
         return Operating(self.reads, self.operators, self.revocations, self.clock, self.ids, self)
+
+    @property
+    def maintaining(self) -> Maintaining:
+        return Maintaining(
+            reads=self.reads,
+            store=self.maintains,
+            tokens=self.tokens,
+            ring=self.ring,
+            keys=self.world.keys,
+            whole=self.table,
+            replay=self,
+            clock=self.clock,
+            on_fault=self.world.on_fault,
+        )
 
     @property
     def reconciling(self) -> Reconciling:

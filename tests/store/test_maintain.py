@@ -341,11 +341,33 @@ def test_the_ring_is_read_as_a_whole(stage: Stage) -> None:
     ring(stage).add(replace(first, purpose="revoke", kid="revoke-2"))
     ring(stage).retire(first, stage.now)
 
-    assert [(item.purpose, item.kid, item.retired) for item in ring(stage).read_all()] == [
+    found = [item for item in ring(stage).read_all() if isinstance(item, RingItem)]
+    assert [(item.purpose, item.kid, item.retired) for item in found] == [
         ("revoke", "revoke-2", None),
         ("use", "1", stage.now),
     ]
     assert ring(stage).add(first) is False
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"remove": ["active_from"]},
+        {"put": {"active_from": "soon"}},
+        {"put": {"retired": "yes"}},
+        {"put": {"wrapped": "text"}},
+    ],
+)
+def test_a_key_that_cannot_be_read_hides_no_other(stage: Stage, change: dict[str, Any]) -> None:
+    """Whoever reads one purpose does without it; whoever reads them all learns why."""
+    second = replace(a_key(stage), kid="use-2")
+    ring(stage).add(second)
+    stage.stand_in.alter(RING, **change)
+
+    assert ring(stage).read("use") == [second]
+    fault, other = ring(stage).read_all()
+    assert isinstance(fault, Exception)
+    assert other == second
 
 
 def test_a_connection_of_another_state_stays(stage: Stage) -> None:

@@ -110,8 +110,10 @@ def turn_ring(world: Maintaining, run: Maintained) -> None:
 
     1. `add`: in the ring ten minutes before it seals, so that every instance knows it by then. Crash: the next run.
     2. `retire`: a retired key seals no more and opens as before. Crash: the next run.
+
+    A key that cannot be read is told of and left out.
     """
-    items = sorted(world.ring.read_all(), key=lambda item: item.purpose)
+    items = sorted(_readable(world, run), key=lambda item: item.purpose)
     for purpose, each in groupby(items, key=lambda item: item.purpose):
         own, now = list(each), world.clock.now()
         kid = next_kid(own, now)
@@ -129,10 +131,19 @@ def turn_ring(world: Maintaining, run: Maintained) -> None:
             _failed("key", fault, world, run)
 
 
+def _readable(world: Maintaining, run: Maintained) -> list[RingItem]:
+    """The keys of the ring; one that cannot be read keeps nothing else from being done (I-16)."""
+    found = world.ring.read_all()
+    for fault in found:
+        if isinstance(fault, Exception):
+            _failed("key", fault, world, run)
+    return [item for item in found if isinstance(item, RingItem)]
+
+
 def _destroy(free: frozenset[str], world: Maintaining, run: Maintained) -> None:
     """Row 51, last part: what nothing names any more. Everything is asked again: the walk took a while."""
     now = world.clock.now()
-    for item in world.ring.read_all():
+    for item in _readable(world, run):
         if f"{item.purpose}#{item.kid}" in free and may_destroy(item, now):
             try:
                 world.ring.destroy(item, now)
@@ -292,7 +303,7 @@ def inspect(deadline: Deadline, world: Maintaining, run: Maintained) -> None:
     state, now = world.store.inspection(), world.clock.now()
     run.wrong_accounts = state.wrong if state is not None else 0
     if is_due(state, now):
-        candidates = [f"{item.purpose}#{item.kid}" for item in world.ring.read_all() if may_destroy(item, now)]
+        candidates = [f"{item.purpose}#{item.kid}" for item in _readable(world, run) if may_destroy(item, now)]
         before, state = state, begun(state, candidates, now)
     elif state is None or state.finished is not None:
         return

@@ -18,11 +18,11 @@ class RingTable:
         self._ids = ids
 
     def read(self, purpose: str) -> list[RingItem]:
-        """Every key of *purpose*, consistently."""
-        return self._read(f"{purpose}#")
+        """Every key of *purpose*, consistently. One that cannot be read is as good as missing; `maintain` tells."""
+        return [item for item in self._read(f"{purpose}#") if isinstance(item, RingItem)]
 
-    def read_all(self) -> list[RingItem]:
-        """Every key of every purpose, consistently."""
+    def read_all(self) -> list[RingItem | Exception]:
+        """Every key of every purpose, consistently; in place of one that cannot be read, why."""
         return self._read("")
 
     def add(self, item: RingItem) -> bool:
@@ -56,7 +56,7 @@ class RingTable:
             if moved.seen["ring"] is not None:  # else it is gone: by an earlier try of this, or by another run
                 raise
 
-    def _read(self, prefix: str) -> list[RingItem]:
+    def _read(self, prefix: str) -> list[RingItem | Exception]:
         found: list[Item] = []
         after = None
         while True:
@@ -67,9 +67,16 @@ class RingTable:
                 return [_item(item) for item in found]
 
 
-def _item(item: Item) -> RingItem:
-    purpose, kid = item["SK"].split("#")
-    return value_of(RingItem, item, purpose=purpose, kid=kid)
+def _item(item: Item) -> RingItem | Exception:
+    try:
+        purpose, kid = item["SK"].split("#")
+        found = value_of(RingItem, item, purpose=purpose, kid=kid)
+    except (TypeError, ValueError) as fault:
+        return fault
+    times = (found.created, found.active_from, found.v, found.active_from if found.retired is None else found.retired)
+    if not isinstance(found.wrapped, bytes) or any(type(each) is not int for each in times):
+        return TypeError(f"{item['SK']} is no key of the ring")
+    return found
 
 
 def _key(item: RingItem) -> Key:

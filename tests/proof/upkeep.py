@@ -1,0 +1,576 @@
+"""
+Situations of what nobody asks for: maintenance, keys, deletions that take several steps, operators, what is left a day
+later; and of those who look on while it happens. Registered as those of `scripts`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from quitclaim.domain.attention import Subject
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import (
+    COMPACT_MS,
+    CONFIRM_MS,
+    DEADLINE_MS,
+    GUARD_MS,
+    KEEP_ALIVE_PERCENT,
+    KEY_LEAD_MS,
+    KEY_LIFE_MS,
+    KEY_REST_MS,
+    REFRESH_LEASE_MS,
+    WINDOW_MS,
+)
+from quitclaim.domain.revocations import Reach
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.stop import Level
+from quitclaim.domain.tokens import MAIN
+from quitclaim.flows.maintain import Maintained, compact, inspect, keep_alive, turn_ring
+from quitclaim.flows.operator import acknowledge_for_deleted, attention
+from quitclaim.flows.status import all_views, status
+from quitclaim.flows.tokens import replay
+from quitclaim.ports import Key
+from quitclaim.security.keys import PURPOSES
+from quitclaim.store.keys import ring_partition
+from tests.proof.ledger import Fault, Kind, Refreshing
+from tests.proof.real_vault import use_real_vault
+from tests.proof.scripts import (
+    HOUR_MS,
+    REF,
+    SECOND,
+    TOKEN_REACH,
+    WIDE,
+    Handler,
+    Scene,
+    attempted,
+    begin,
+    connected,
+    handler_acknowledge,
+    handler_callback,
+    handler_confirm,
+    handler_disconnect,
+    handler_due,
+    handler_reconcile,
+    handler_start,
+    handler_sweep,
+    handler_token,
+    passing,
+    situation,
+)
+from tests.proof.situations import ASKED, handler_delete, handler_operator, handler_report
+from tests.proof.world import Ports, SweepDeadline, World
+from tests.security.rings import FakeKms
+
+DAY_MS: Final = 24 * HOUR_MS
+IDLE_MS: Final = 30 * DAY_MS
+IDLE: Final = (
+    Kind(idle_limit_ms=IDLE_MS),
+    Kind(Refreshing.REUSE, idle_limit_ms=IDLE_MS),
+    Kind(Refreshing.GRACE, Reach.TOKEN, idle_limit_ms=IDLE_MS),
+)
+ENDS: Final = Kind(Refreshing.STATIC, Reach.TOKEN, refresh_ends_ms=60 * DAY_MS)
+LISTED: Final = 100
+
+type Made = tuple[Scene, Mapping[str, Handler]]
+
+
+# --- maintenance -----------------------------------------------------------------------------------------------------
+
+
+def handler_keep_alive(ports: Ports) -> Any:
+    """Grants are looked after before their provider ends them. Undisturbed, none that is due is left as it was."""
+    now, world = ports.clock.now(), ports.world
+    due = [
+        item
+        for item in world.table.items()
+        if item["ty"] == "grant" and item.get("d1", "").startswith("keepalive#") and int(item["d2"][:13]) <= now
+    ]
+    keep_alive(SweepDeadline(), ports.maintaining, Maintained())
+    for item in due:
+        after = world.table.item(Key(item["PK"], item["SK"]))
+        if after is not None and after["v"] == item["v"]:
+            world.seen.neglected.append(f"F-44: {item['SK']} was due, and nobody looked after it")
+
+
+def handler_compact(ports: Ports) -> Any:
+    """What is finished goes. Undisturbed, nothing is left that is confirmed, a day old, and awaited by nobody."""
+    now, world = ports.clock.now(), ports.world
+    compact(SweepDeadline(), ports.maintaining, Maintained())
+    open_stops = {item["PK"] for item in world.table.items() if item["ty"] == "intent" and "closed" not in item}
+    for item in world.table.items():
+        is_old = item["ty"] == "revocation" and item.get("deadline", now) + COMPACT_MS <= now
+        if is_old and item["state"] == "confirmed" and "finished" in item and _owner_of(item) not in open_stops:
+            world.seen.neglected.append(f"F-69: {item['PK']} is over, and still there")
+
+
+def handler_inspect(ports: Ports) -> Any:
+    """The look over the whole table, from one end to the other."""
+    return inspect(SweepDeadline(), ports.maintaining, Maintained())
+
+
+def handler_turn_keys(ports: Ports) -> Any:
+    """Keys are added and retired. Undisturbed, each purpose that may turn has one that has not served its time."""
+    now, world = ports.clock.now(), ports.world
+    turn_ring(ports.maintaining, Maintained())
+    ring = [item for item in world.table.items() if item["ty"] == "ring"]
+    for purpose in {item["SK"].split("#")[0] for item in ring} - {"index"}:
+        newest = max(item["active_from"] for item in ring if item["SK"].split("#")[0] == purpose)
+        if newest + KEY_LIFE_MS <= now:
+            world.seen.neglected.append(f"row 51: the newest key of {purpose} has served its time")
+
+
+def handler_replay(ports: Ports) -> Any:
+    """Reconciliation or maintenance has asked for a refresh: it is sent by another function, some time later."""
+    return replay(REF, MAIN, ports.deadline, ports.handing_out)
+
+
+def _owner_of(revocation: Mapping[str, Any]) -> str:
+    return f"O#{revocation['t']}#{revocation['o']}"
+
+
+# --- who looks on ----------------------------------------------------------------------------------------------------
+
+
+def handler_status(ports: Ports) -> Any:
+    """The app reads the owner's status: what is owed all the while is said to be owed (U-20)."""
+    before = _owed(ports.world)
+    told = status(REF.of_owner, reads=ports.reads, clients=ports.clients, clock=ports.clock)
+    levels = {notice.connection_id: notice.level for notice in told.notices}
+    for connection, rid in before & _owed(ports.world):
+        if levels.get(connection, Level.NOT_NEEDED) < Level.PENDING:
+            ports.world.violation(f"U-20: {rid} is owed, and the status does not say so of {connection}")
+    return told
+
+
+def _owed(world: World) -> set[tuple[str, str]]:
+    """Connections and their revocations that are owed or left to a person; not what waits for its owner."""
+    open_ = ("pending", "unconfirmed", "expired", "unreadable", "unsupported")
+    held = {item["rid"] for item in world.table.items() if item["ty"] == "exchange" and item["outcome"] == "held"}
+    return {
+        (item["c"], item["PK"])
+        for item in world.table.items()
+        if item["ty"] == "revocation"
+        and (item["t"], item["o"]) == (REF.tenant, REF.owner)
+        and item["state"] in open_
+        and item["PK"][2:] not in held
+        and "acknowledged" not in item
+        and world.table.item(Key(_owner_of(item), f"C#{item['c']}")) is not None
+    }
+
+
+def handler_look(ports: Ports) -> Any:
+    """The app lists the connections: never those of an owner that it was told is deleted (F-27)."""
+    was_deleted = ports.world.is_deleted(f"O#{REF.tenant}#{REF.owner}")
+    views = all_views(REF.of_owner, reads=ports.reads, clock=ports.clock)
+    if was_deleted:
+        ports.world.violation("F-27: connections of a deleted owner were listed")
+    return views
+
+
+def handler_attention(ports: Ports) -> Any:
+    """An operator reads the list: what asks for a person all the while is on it."""
+    before = _asking(ports.world)
+    found, _ = attention(LISTED, ports.operating)
+    listed = {str(each.subject) for each in found}
+    if ports.world.table.lag == 0:
+        for subject in before & _asking(ports.world) - listed:
+            ports.world.violation(f"I-16: {subject} asks for a person, and is not on the list")
+    return found
+
+
+def _asking(world: World) -> set[str]:
+    notices = ("unconfirmed", "expired", "unreadable", "unsupported")
+    return {
+        str(Subject(rid=item["PK"][2:]))
+        for item in world.table.items()
+        if item["ty"] == "revocation" and item["state"] in notices and "acknowledged" not in item
+    }
+
+
+def handler_operator_of_exchange(ports: Ports) -> Any:
+    """An operator closes the notices of a deleted owner's exchanges that nobody saw the end of."""
+    for item in list(ports.world.table.items()):
+        if item["ty"] == "exchange" and item["outcome"] == "unconfirmed" and ports.world.is_deleted(item["PK"]):
+            _, connection, id_ = item["SK"].split("#")
+            _, tenant, owner = item["PK"].split("#")
+            subject = Subject(ref=ConnectionRef(tenant, owner, connection), exchange=id_)
+            acknowledge_for_deleted(subject, ASKED, ports.operating)
+
+
+# --- a grant that nobody uses ----------------------------------------------------------------------------------------
+
+
+@situation("idle limit near", *IDLE)
+def idle(world: World) -> Made:
+    """Nobody has asked for a token for a long time."""
+    connected(world)
+    world.now += IDLE_MS * KEEP_ALIVE_PERCENT // 100 + 1
+    return Scene(), {
+        "keep alive": handler_keep_alive,
+        "keep alive too": handler_keep_alive,
+        "replay": handler_replay,
+        "token": handler_token(),
+        "report": handler_report(),
+        "disconnect": handler_disconnect(),
+        "delete": handler_delete(),
+        "reconcile": handler_reconcile,
+        "lease passes": passing(REFRESH_LEASE_MS + GUARD_MS),
+    }
+
+
+@situation("idle limit near, answer lost", *IDLE)
+def idle_unseen(world: World) -> Made:
+    """It was refreshed in time, and nobody saw the answer."""
+    scene, handlers = idle(world)
+    world.faults["refresh"] = [Fault.LOST]
+    world.run(handler_keep_alive)
+    world.now += REFRESH_LEASE_MS + GUARD_MS
+    return scene, {
+        "replay": handlers["replay"],
+        "replay too": handlers["replay"],
+        **{name: handlers[name] for name in ("keep alive", "token", "disconnect", "reconcile", "lease passes")},
+    }
+
+
+@situation("absolute end near", ENDS)
+def ends(world: World) -> Made:
+    """The provider ends the grant in a week, whatever is done; the app is told once."""
+    connected(world)
+    world.now += 53 * DAY_MS + 1
+    return Scene(), {
+        "keep alive": handler_keep_alive,
+        "keep alive too": handler_keep_alive,
+        "replay": handler_replay,
+        "token": handler_token(),
+        "disconnect": handler_disconnect(),
+        "delete": handler_delete(),
+        "reconcile": handler_reconcile,
+    }
+
+
+# --- lives of a connection -------------------------------------------------------------------------------------------
+
+
+@situation("disconnected while the user was away", Kind(), WIDE[0])
+def stopped_in_link(world: World) -> Made:
+    """The browser comes back to a connection that was stopped."""
+    brought = begin(world)
+    world.run(handler_disconnect())
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "denied": handler_callback(replace(brought, code=None, error="access_denied")),
+        "close": handler_due("stop"),
+        "start": handler_start(),
+        "status": handler_status,
+        "delete": handler_delete(),
+    }
+
+
+@situation("owner deleted while the user was away", Kind())
+def deleted_in_link(world: World) -> Made:
+    """The browser comes back to an owner that is deleted."""
+    brought = begin(world)
+    world.run(handler_delete())
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "reconcile": handler_reconcile,
+        "reconcile too": handler_reconcile,
+        "start": handler_start(),
+        "look": handler_look,
+        "disconnect": handler_disconnect(),
+    }
+
+
+@situation("needs to be connected again", Kind(), TOKEN_REACH[0], WIDE[0])
+def lost(world: World) -> Made:
+    """The provider has ended the grant, and we know."""
+    _lose(world)
+    return Scene(), {
+        "start": handler_start(),
+        "start again": handler_start(),
+        "token": handler_token(),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "status": handler_status,
+        "delete": handler_delete(),
+    }
+
+
+@situation("being connected again", Kind(), TOKEN_REACH[0], WIDE[0])
+def reconnecting(world: World) -> Made:
+    """After the provider ended the first grant, the user consents to another one."""
+    _lose(world)
+    for handler in (handler_sweep, handler_reconcile):
+        world.run(handler)
+    brought = begin(world, again=True)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "token": handler_token(),
+        "start": handler_start(),
+        "disconnect": handler_disconnect(),
+        "report": handler_report(),
+        "reconcile": handler_reconcile,
+        "sweep": handler_sweep,
+    }
+
+
+def _lose(world: World) -> None:
+    connected(world)
+    world.now += HOUR_MS
+    for token in world.ledger.alive():
+        world.ledger.tokens[token.name] = replace(token, alive=False, why_dead="by the user")
+    attempted(world, handler_token())
+
+
+@situation("revoked, and nothing finished", Kind(), Kind(revocable=False), *WIDE)
+def to_finish(world: World) -> Made:
+    """The provider has said its word; receipt, barrier and the connection's end follow."""
+    connected(world)
+    world.run(handler_disconnect())
+    world.run(handler_sweep)
+    return Scene(), {
+        "finish": handler_due("finish"),
+        "finish too": handler_due("finish"),
+        "close": handler_due("stop"),
+        "close too": handler_due("stop"),
+        "move on": handler_due("connection"),
+        "acknowledge": handler_acknowledge(),
+        "start": handler_start(),
+        "status": handler_status,
+        "attention": handler_attention,
+        "delete": handler_delete(),
+    }
+
+
+@situation("everything owed at once", Kind(), Kind(revocable=False), confirmation="owner")
+def owing(world: World) -> Made:
+    """One connection is stopped, the other's grant waits for its owner."""
+    connected(world)
+    outcome = world.run(handler_callback(begin(world, SECOND)))
+    scene = Scene(codes={"right": outcome.confirm_code})
+    world.run(handler_disconnect())
+    return scene, {
+        "status": handler_status,
+        "look": handler_look,
+        "attention": handler_attention,
+        "confirm": handler_confirm(scene, SECOND),
+        "second disconnects": handler_disconnect(SECOND),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "acknowledge": handler_acknowledge(),
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
+    }
+
+
+# --- deleted owners --------------------------------------------------------------------------------------------------
+
+
+@situation("owner of none deleted", Kind())
+def deleted_with_none(world: World) -> Made:
+    """Nothing was known of it, and nothing ever may be again."""
+    world.run(handler_delete())
+    return Scene(), {
+        "stop all": handler_due("deletion"),
+        "stop all too": handler_due("deletion"),
+        "start": handler_start(),
+        "delete": handler_delete(),
+        "status": handler_status,
+        "look": handler_look,
+        "inspect": handler_inspect,
+    }
+
+
+@situation("owner of one deleted", Kind(), *WIDE)
+def deleted_with_one(world: World) -> Made:
+    """Its connection is to be stopped, and was about to be by the app."""
+    connected(world)
+    world.now += HOUR_MS
+    world.run(handler_delete())
+    return Scene(), {
+        "stop all": handler_due("deletion"),
+        "stop all too": handler_due("deletion"),
+        "close": handler_due("finish", "stop"),
+        "disconnect": handler_disconnect(),
+        "token": handler_token(),
+        "report": handler_report(),
+        "sweep": handler_sweep,
+        "status": handler_status,
+        "operator": handler_operator,
+    }
+
+
+@situation("owner of seven deleted", Kind(), Kind(revocable=False), orders=60)
+def deleted_with_seven(world: World) -> Made:
+    """Each of them has a stop of its own; two were stopped before."""
+    refs = [ConnectionRef(REF.tenant, REF.owner, name) for name in "cdefghi"]
+    for ref in refs:
+        connected(world, ref, account=f"account of {ref.connection}")
+    for ref in refs[:2]:
+        world.run(handler_disconnect(ref))
+    world.run(handler_delete())
+    return Scene(), {
+        "stop all": handler_due("deletion"),
+        "stop all too": handler_due("deletion"),
+        "disconnect": handler_disconnect(refs[3]),
+        "sweep": handler_sweep,
+        "close": handler_due("finish", "stop"),
+        "delete": handler_delete(),
+    }
+
+
+@situation("answer lost, owner deleted", Kind())
+def unconfirmed_of_deleted(world: World) -> Made:
+    """Nobody knows what became of an exchange, and nobody but an operator is left to say so."""
+    brought = begin(world)
+    world.faults["exchange"] = [Fault.LOST]
+    attempted(world, handler_callback(brought))
+    world.run(handler_delete())
+    world.run(handler_reconcile)
+    world.now += WINDOW_MS + GUARD_MS
+    return Scene(), {
+        "operator": handler_operator_of_exchange,
+        "operator too": handler_operator_of_exchange,
+        "acknowledge": handler_acknowledge(),
+        "reconcile": handler_reconcile,
+        "attention": handler_attention,
+        "status": handler_status,
+        "day passes": passing(DAY_MS + GUARD_MS),
+    }
+
+
+# --- a day later -----------------------------------------------------------------------------------------------------
+
+
+@situation("all over for a day", Kind(), Kind(revocable=False), WIDE[0])
+def over(world: World) -> Made:
+    """A connection's life is over, told and a day old; the app is about to begin another one."""
+    connected(world)
+    world.run(handler_disconnect())
+    _carry_out(world)
+    return Scene(), _a_day_later(world)
+
+
+@situation("all over for a day, owner deleted", Kind(), Kind(revocable=False))
+def over_of_deleted(world: World) -> Made:
+    """The same of an owner that is deleted: all of it goes but the fence."""
+    connected(world)
+    begin(world, SECOND)
+    world.run(handler_delete())
+    _carry_out(world)
+    return Scene(), _a_day_later(world) | {"operator": handler_operator}
+
+
+@situation("attempt over for a day", Kind(), confirmation="owner")
+def attempt_over(world: World) -> Made:
+    """An attempt gave nothing, another one was never confirmed."""
+    denied = begin(world)
+    attempted(world, handler_callback(replace(denied, code=None, error="access_denied")))
+    world.run(handler_callback(begin(world, again=True)))
+    world.now += CONFIRM_MS + GUARD_MS
+    _carry_out(world)
+    return Scene(), _a_day_later(world)
+
+
+@situation("notice for a day", Kind())
+def notice_over(world: World) -> Made:
+    """Nobody knows what became of an exchange, and the owner has not said anything for a day."""
+    world.faults["exchange"] = [Fault.LOST]
+    attempted(world, handler_callback(begin(world)))
+    _carry_out(world)
+    return Scene(), _a_day_later(world)
+
+
+def _carry_out(world: World) -> None:
+    for handler in (handler_reconcile, handler_sweep, handler_reconcile):
+        world.run(handler)
+    attempted(world, handler_acknowledge())
+    world.run(handler_reconcile)
+
+
+def _a_day_later(world: World) -> dict[str, Handler]:
+    world.now += DEADLINE_MS + COMPACT_MS + CONFIRM_MS
+    return {
+        "compact": handler_compact,
+        "compact too": handler_compact,
+        "inspect": handler_inspect,
+        "start": handler_start(),
+        "acknowledge": handler_acknowledge(),
+        "reconcile": handler_reconcile,
+        "status": handler_status,
+        "delete": handler_delete(),
+    }
+
+
+# --- keys ------------------------------------------------------------------------------------------------------------
+
+
+@situation("keys have served their time", Kind())
+def keys_old(world: World) -> Made:
+    """Of two purposes the newest key is a month old, of one a newer one has just begun to seal."""
+    connected(world)
+    first = world.now - KEY_LIFE_MS - KEY_LEAD_MS
+    for purpose in ("use", "revoke", "index"):
+        _plant_key(world, purpose, "1", active_from=first)
+    _plant_key(world, "revoke", "revoke-2", active_from=world.now - GUARD_MS)
+    return Scene(), {
+        "turn": handler_turn_keys,
+        "turn too": handler_turn_keys,
+        "inspect": handler_inspect,
+        "token": handler_token(),
+        "disconnect": handler_disconnect(),
+        "lead passes": passing(KEY_LEAD_MS + GUARD_MS),
+    }
+
+
+@situation("key needed by one grant", Kind(), TOKEN_REACH[0])
+def key_needed(world: World) -> Made:
+    """A retired key has rested; one grant still needs it, and moves while the table is looked at."""
+    _turned(world, connected_before=(REF, SECOND))
+    return Scene(), {
+        "inspect": handler_inspect,
+        "inspect too": handler_inspect,
+        "second token": handler_token(SECOND),
+        "second disconnects": handler_disconnect(SECOND),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "turn": handler_turn_keys,
+    }
+
+
+@situation("key needed by nothing", Kind())
+def key_unneeded(world: World) -> Made:
+    """A retired key has rested, and goes."""
+    _turned(world, connected_before=(REF,))
+    return Scene(), {
+        "inspect": handler_inspect,
+        "inspect too": handler_inspect,
+        "turn": handler_turn_keys,
+        "token": handler_token(),
+        "disconnect": handler_disconnect(),
+        "start": handler_start(SECOND),
+    }
+
+
+def _turned(world: World, connected_before: tuple[ConnectionRef, ...]) -> None:
+    """A second key of each purpose has taken over, and the first connection is under it; the table is read in pages."""
+    use_real_vault(world, FakeKms())
+    world.table.page_bytes = 2_000
+    for ref in connected_before:
+        connected(world, ref)
+    world.now += KEY_LIFE_MS
+    world.run(handler_turn_keys)
+    world.now += KEY_LEAD_MS + GUARD_MS
+    world.run(handler_token())
+    world.run(handler_turn_keys)
+    world.now += KEY_REST_MS
+
+
+def _plant_key(world: World, purpose: str, kid: str, *, active_from: int) -> None:
+    wrapped = Secret(f"{purpose}/{kid}").reveal().encode()
+    key = {"wrapped": wrapped, "created": active_from - KEY_LEAD_MS, "active_from": active_from}
+    world.table.plant(Key(ring_partition(), f"{purpose}#{kid}"), key | {"ty": "ring", "sv": 1, "v": 1, "op": "planted"})
+    assert purpose in PURPOSES
