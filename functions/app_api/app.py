@@ -7,19 +7,22 @@ from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
 
+from quitclaim.domain.asked import checked_metadata
 from quitclaim.domain.attention import Subject
 from quitclaim.domain.ids import ConnectionRef, OwnerRef, checked_id
 from quitclaim.domain.return_to import checked_return_to
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect import Started, StartRequest, confirm, start
 from quitclaim.flows.deletion import delete_owner
-from quitclaim.flows.operator import Asked, acknowledge_for_deleted, attention, retry
+from quitclaim.flows.operator import Asked as AskedByOperator
+from quitclaim.flows.operator import acknowledge_for_deleted, attention, retry
 from quitclaim.flows.revocations import acknowledge
 from quitclaim.flows.status import ConnectionView, all_views, status, view
 from quitclaim.flows.stop import disconnect
 from quitclaim.flows.tokens import report
 from quitclaim.runtime import views, wiring
 from quitclaim.runtime.bodies import (
+    Asked,
     Confirm,
     Connect,
     OperatorAcknowledge,
@@ -52,15 +55,27 @@ def event() -> dict[str, Any]:
     return app.current_event.raw_event
 
 
-def started(request: StartRequest) -> Response[str]:
-    """A start's answer: the connection, and where its user goes."""
+def started(ref: ConnectionRef, client: str, body: Asked, *, provider: str | None = None) -> Response[str]:
+    """A start's answer: the connection, and where its user goes. *provider* is None for a reconnect."""
+    address = parts.config.current().address
+    request = StartRequest(
+        ref=ref,
+        client=client,
+        return_to=checked_return_to(body.return_to, ORIGINS),
+        provider=provider,
+        again=provider is None,
+        idempotency_key=idempotency_key(),
+        scopes=frozenset(body.scopes or ()),
+        login_hint=Secret(body.login_hint) if body.login_hint else None,
+        metadata=checked_metadata(body.metadata),
+    )
     done: Started = start(request, wired.connecting)
-    body: dict[str, Any] = {"connection": views.connection(ConnectionView(done.connection))}
+    told: dict[str, Any] = {"connection": views.connection(ConnectionView(done.connection))}
     if done.ticket is not None:
         parts.telemetry.count("ConnectionsStarted")
-        body["connect_url"] = f"{parts.config.current().base_url}/connect/{done.ticket.reveal()}"
-        body["expires_at"] = done.expires_at
-    return answer(body, 201 if done.ticket is not None else 200)
+        told["connect_url"] = f"{address}/connect/{done.ticket.reveal()}"
+        told["expires_at"] = done.expires_at
+    return answer(told, 201 if done.ticket is not None else 200)
 
 
 @app.post(f"{OWNER}/connections")
@@ -68,10 +83,7 @@ def create_connection(tenant: str, owner: str) -> Response[str]:
     """Begin a connection."""
     body = parsed(Connect, json_body(event()))
     ref = ConnectionRef.checked(tenant, owner, body.connection_id)
-    return_to = checked_return_to(body.return_to, ORIGINS)
-    return started(
-        StartRequest(ref, body.client or body.provider, return_to, body.provider, idempotency_key=idempotency_key())
-    )
+    return started(ref, body.client or body.provider, body, provider=body.provider)
 
 
 @app.post(f"{OWNER}/connections/<connection_id>/reconnect")
@@ -79,9 +91,7 @@ def reconnect(tenant: str, owner: str, connection_id: str) -> Response[str]:
     """Begin the next generation of a connection that was lost, failed or revoked."""
     ref = ConnectionRef.checked(tenant, owner, connection_id)
     body = parsed(Reconnect, json_body(event()))
-    return_to = checked_return_to(body.return_to, ORIGINS)
-    client = view(ref, reads=parts.reads, clock=parts.clock).connection.client
-    return started(StartRequest(ref, client, return_to, again=True, idempotency_key=idempotency_key()))
+    return started(ref, view(ref, reads=parts.reads, clock=parts.clock).connection.client, body)
 
 
 @app.get(f"{OWNER}/connections")
@@ -172,7 +182,7 @@ def list_attention() -> Response[str]:
 def retry_revocation(subject: str) -> Response[str]:
     """Try a revocation again now."""
     body = parsed(OperatorRetry, json_body(event()))
-    retry(Subject.read(subject), Asked(caller_of(event()), body.reason or ""), wired.operating)
+    retry(Subject.read(subject), AskedByOperator(caller_of(event()), body.reason or ""), wired.operating)
     parts.telemetry.count("RevocationsRetriedByHand")
     return answer({"id": subject, "due": True})
 
@@ -181,7 +191,7 @@ def retry_revocation(subject: str) -> Response[str]:
 def acknowledge_notice(subject: str) -> Response[str]:
     """Close a notice of an owner that was deleted."""
     body = parsed(OperatorAcknowledge, json_body(event()))
-    acknowledge_for_deleted(Subject.read(subject), Asked(caller_of(event()), body.reason), wired.operating)
+    acknowledge_for_deleted(Subject.read(subject), AskedByOperator(caller_of(event()), body.reason), wired.operating)
     parts.telemetry.count("NoticesClosedByOperators")
     return answer({"id": subject, "acknowledged": True})
 

@@ -3,6 +3,7 @@ The public pages: the hosted connect link and the provider's callback. No author
 confirmation stand for it.
 """
 
+import re
 from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
@@ -45,7 +46,7 @@ def open_connect_link(ticket: str) -> Response[str]:
     """Send the browser to the provider, bound to this browser by a cookie."""
     if is_prefetch(app.current_event.raw_event):
         return Response(204, None, "", headers=pages.HEADERS)
-    visit = open_link(Secret(ticket), parts.config.current().base_url, wired.connecting)
+    visit = open_link(Secret(ticket), parts.config.current().address, wired.connecting)
     same_site = "None" if visit.cross_site_post else "Lax"
     attributes = f"Path=/; Max-Age={COOKIE_MS // 1000}; Secure; HttpOnly; SameSite={same_site}"
     cookie = f"{visit.cookie}={visit.binding.reveal()}; {attributes}"
@@ -91,8 +92,9 @@ def came_back(provider: str, text: str) -> Response[str]:
         error=said.get("error"),
         iss=(given["iss"],) if "iss" in given else (),
         cookies=cookies(event),
+        scopes=frozenset(re.split(r"[\s,]+", said["scope"].strip())) if "scope" in said else None,
     )
-    base_url = parts.config.current().base_url
+    base_url = parts.config.current().address
     try:
         done = complete_callback(callback, base_url, Invocation(app.lambda_context), wired.connecting)
     except CallbackFailedError as failure:
@@ -104,6 +106,10 @@ def came_back(provider: str, text: str) -> Response[str]:
 
 def told(done: CallbackOutcome) -> Response[str]:
     """Back to the app with what it needs and nothing else, or to our own page."""
+    if done.status == "in_progress":  # a reload of this page asks again; a form cannot be asked for again by itself
+        again = {"Refresh": "3"} if app.current_event.http_method == "GET" else {}
+        page = pages.in_progress(parts.clients.provider_name(done.provider))
+        return Response(200, HTML, page, headers={**pages.HEADERS, **again})
     code = done.confirm_code.reveal() if done.confirm_code is not None else None
     target = allowed(done.return_to)
     if target is not None:
@@ -118,7 +124,8 @@ def failed(failure: CallbackFailedError, provider: str) -> Response[str]:
     A bound browser is told at the app, which asks us for the rest; what only the owner can end is said in the status.
     """
     cause = failure.cause
-    parts.telemetry.say("callback", outcome="failed", code=cause.code)
+    said = {"reason": cause.details["reason"]} if "reason" in cause.details else {}
+    parts.telemetry.warn("callback", outcome="failed", code=cause.code, **said)
     removal = pages.needs_removal(cause)
     target = allowed(failure.return_to)
     if target is not None:

@@ -65,12 +65,12 @@ BEGINS, ANSWERS_IT = True, False
 START = {
     None: (BEGINS, BEGINS),
     S.AUTHORIZING: (BEGINS, BEGINS),
-    S.READY: (SC, SC),
+    S.READY: (ANSWERS_IT, SC),
     S.NEEDS_RECONNECT: (BEGINS, BEGINS),
     S.FAILED: (BEGINS, BEGINS),
     S.RECONCILING_LINK: (CR, CR),
-    S.REVOKING: (SC, SC),
-    S.RECONCILING_REVOKE: (SC, SC),
+    S.REVOKING: (ANSWERS_IT, SC),
+    S.RECONCILING_REVOKE: (ANSWERS_IT, SC),
     S.REVOKED: (ANSWERS_IT, BEGINS),
 }
 """State to (start, reconnect): row "start, reconnect, import" of the table of states and events."""
@@ -365,7 +365,7 @@ def test_a_failure_keeps_the_generation():
     }
 
 
-@pytest.mark.rule("S-21")
+@pytest.mark.rule("S-21", "M-45")
 @pytest.mark.parametrize(("learned", "pinned"), [("new", None), ("same", "same"), (None, "same"), (None, None)])
 def test_ready_pins_the_account_that_the_exchange_learned(learned, pinned):
     """Generation and exchange stay; what the exchange says of account and scopes counts (S-21)."""

@@ -14,6 +14,8 @@ TABLE = {
     # code: (HTTP status, retryable)
     # SEMANTICS 5.1, the references' own codes
     "PROVIDER_NOT_REGISTERED": (404, False),
+    "CONNECTION_FLOW_NOT_SUPPORTED": (500, False),
+    "CONNECTION_CALLBACK_URL_REQUIRED": (500, False),
     "RETURN_TO_INVALID": (400, False),
     "OAUTH_STATE_MISSING": (400, False),
     "OAUTH_CALLBACK_REJECTED": (400, False),
@@ -21,6 +23,7 @@ TABLE = {
     "OAUTH_STATE_INVALID": (400, False),
     "OAUTH_PROVIDER_MISMATCH": (400, False),
     "OAUTH_STATE_REPLAYED": (409, False),
+    "OAUTH_CALLBACK_RECOVERY_REQUIRED": (409, False),
     # 5.2 and 5.3, faults that the references leave untyped
     "STORAGE_UNAVAILABLE": (503, True),
     "PROVIDER_REFUSED": (502, False),
@@ -46,6 +49,7 @@ TABLE = {
     "UNSUPPORTED_MEDIA_TYPE": (415, False),
     "BODY_TOO_LARGE": (413, False),
     "IF_MATCH_REQUIRED": (428, False),
+    "SCOPE_NOT_ALLOWED": (400, False),
     "OAUTH_PARAMETER_REPEATED": (400, False),
     "OAUTH_ISSUER_MISMATCH": (400, False),
     "OAUTH_BINDING_MISMATCH": (403, False),

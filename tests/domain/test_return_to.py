@@ -306,7 +306,7 @@ def test_S_7_there_are_more_than_two_hundred_payloads():
     assert [url for url in HOSTILE if SURE.fullmatch(url) and len(url) <= 2_000] == []
 
 
-@pytest.mark.rule("S-7")
+@pytest.mark.rule("S-7", "M-4")
 @pytest.mark.parametrize("url", HOSTILE, ids=ascii)
 def test_S_7_another_place_is_refused(url):
     """With the parameter to set, and without repeating what was asked for."""
@@ -324,6 +324,7 @@ def test_a_place_of_ours_is_taken_as_it_is(url):
     assert checked_return_to(url, ORIGINS) == url
 
 
+@pytest.mark.rule("M-4")
 @pytest.mark.parametrize("url", [*HOSTILE, *ACCEPTED], ids=ascii)
 def test_M_4_nowhere_is_taken_where_nothing_is_allowed(url):
     """The default of the template: our own result page for everybody."""

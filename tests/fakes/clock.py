@@ -1,19 +1,23 @@
 """Time that stands still until a test moves it."""
 
+from collections.abc import Callable
+
 NOW = 1_800_000_000_000
 
 
 class MovableClock:
-    """`ports.Clock`: a pause moves it, and so does a test."""
+    """`ports.Clock`: a pause moves it, and so does a test; *on_pause* happens meanwhile."""
 
     def __init__(self, now: int = NOW) -> None:
         self._now = now
+        self.on_pause: Callable[[], object] = lambda: None
 
     def now(self) -> int:
         return self._now
 
     def pause(self, ms: int) -> None:
         self._now += ms
+        self.on_pause()
 
     def move(self, *, ms: int = 0, seconds: int = 0, minutes: int = 0, to: int | None = None) -> None:
         """Let time pass, or put it at an instant."""

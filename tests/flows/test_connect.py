@@ -18,6 +18,7 @@ from quitclaim.domain.errors import (
     ProviderMismatchError,
     ProviderNotRegisteredError,
     QuitclaimError,
+    ScopeNotAllowedError,
     StateInvalidError,
     StateMissingError,
 )
@@ -26,13 +27,14 @@ from quitclaim.domain.limits import (
     CONFIRM_MS,
     GUARD_MS,
     LINK_VISITS,
+    TICKET_MIN_MS,
     TICKET_MS,
     WINDOW_MS,
 )
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import CallbackFailedError
+from quitclaim.flows.connect import CallbackFailedError, CallbackOutcome
 from quitclaim.store.keys import barrier_key, connection_key, exchange_key
-from tests.fakes.config import BASE_URL
+from tests.fakes.config import BASE_URL, spec_with
 from tests.fakes.provider import (
     Misbehaviour,
     after,
@@ -99,15 +101,147 @@ def test_the_same_key_with_another_request_is_refused(world: World) -> None:
 
 
 def test_another_key_begins_the_next_generation(world: World) -> None:
-    """Without the key, or with another, it is another start."""
+    """With another key, or as a reconnect, it is another start."""
     first = world.start(idempotency_key="k1")
     second = world.start(idempotency_key="k2")
-    third = world.start()
+    third = world.start(again=True)
 
     assert [each.connection.generation for each in (first, second, third)] == [1, 2, 3]
     assert len({each.ticket.reveal() for each in (first, second, third) if each.ticket}) == 3
 
 
+ASKED: dict[str, dict[str, Any]] = {
+    "nothing special": {},
+    "a return target": {"return_to": "https://app.example.com/done"},
+    "scopes": {"scopes": frozenset({"read"})},
+    "a hint": {"login_hint": Secret("ann@example.com")},
+    "notes": {"metadata": {"cart": "42"}},
+}
+
+
+@pytest.mark.rule("U-12", "I-18", "M-5")
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED.keys())
+def test_the_same_start_of_a_waiting_link_gets_that_link_again(world: World, asked: dict[str, Any]) -> None:
+    """The name of the connection is as good as a key: nothing is written, also where the link was opened already."""
+    first = world.start(**asked)
+    world.visit(first)
+    world.clock.move(minutes=5)
+    before = world.stand_in.everything()
+
+    again = world.start(**asked)
+
+    assert again.ticket == first.ticket
+    assert (again.expires_at, again.connection) == (first.expires_at, world.connection())
+    assert world.stand_in.everything() == before
+
+
+@pytest.mark.rule("U-12", "U-21")
+@pytest.mark.parametrize("asked", list(ASKED.values())[1:], ids=list(ASKED)[1:])
+def test_a_start_that_asks_for_something_else_replaces_the_link(world: World, asked: dict[str, Any]) -> None:
+    """Both ways round."""
+    first = world.start()
+
+    second, third = world.start(**asked), world.start()
+
+    assert [each.connection.generation for each in (first, second, third)] == [1, 2, 3]
+
+
+def test_the_same_start_of_a_link_that_serves_nobody_any_more_makes_a_new_one(world: World) -> None:
+    """Opened too often, or with less than a minute left to open it."""
+    worn = world.start()
+    for _ in range(LINK_VISITS):
+        world.visit(worn)
+    fresh = world.start()
+    world.clock.move(ms=TICKET_MS - TICKET_MIN_MS)
+    in_time = world.start()
+    world.clock.move(ms=1)
+    late = world.start()
+
+    assert [each.connection.generation for each in (worn, fresh, in_time, late)] == [1, 2, 2, 3]
+
+
+@pytest.mark.rule("M-18", "U-12")
+def test_a_start_of_a_live_connection_is_answered_with_it(world: World) -> None:
+    """`ready`, on its way out, or over: nothing is begun (C-9); only a reconnect follows `revoked`."""
+    world.connect()
+    live = world.start()
+    world.disconnect()
+    leaving = world.start()
+    world.minutes_pass(3)
+    over = world.start()
+
+    assert [each.connection.state for each in (live, leaving, over)] == ["ready", "revoking", "revoked"]
+    assert [each.ticket for each in (live, leaving, over)] == [None] * 3
+    assert world.start(again=True).ticket is not None
+
+
+@pytest.mark.rule("S-23", "RB-52")
+def test_what_a_start_asks_for_is_what_the_provider_is_asked_for(world: World) -> None:
+    """Fewer scopes or further ones, whatever the settings say by the time of the visit; none beyond them."""
+    world.clients.add("acme", confirmation="none", optional_scopes=frozenset({"admin"}))
+    with pytest.raises(ScopeNotAllowedError):
+        world.start(scopes=frozenset({"read", "delete"}))
+    assert world.stand_in.everything() == {}
+    started = world.start(scopes=frozenset({"read", "admin"}))
+    world.clients.add("acme", confirmation="none")
+
+    visit = world.visit(started)
+
+    assert parse_qs(urlsplit(visit.url).query)["scope"] == ["read admin"]
+    world.come_back(world.approved(visit))
+    assert world.connection().scopes == {"read", "admin"}
+
+
+@pytest.mark.rule("F-7", "S-14")
+def test_a_hint_goes_to_the_provider_and_is_readable_nowhere(world: World) -> None:
+    """It is sealed under the ticket, which is not stored: neither text nor a plain digest of it lies in the table."""
+    hint = Secret("ann@example.com")
+    started = world.start(login_hint=hint, idempotency_key="k")
+
+    visit = world.visit(started)
+
+    assert parse_qs(urlsplit(visit.url).query)["login_hint"] == [hint.reveal()]
+    assert world.start(login_hint=hint, idempotency_key="k").ticket == started.ticket
+    with pytest.raises(IdempotencyMismatchError):
+        world.start(login_hint=Secret("bob@example.com"), idempotency_key="k")
+    stored = str(world.stand_in.everything())
+    assert hint.reveal() not in stored
+    assert "login_hint" not in parse_qs(urlsplit(world.visit(world.start(OTHER)).url).query)
+
+
+@pytest.mark.rule("M-16", "M-17")
+def test_notes_of_the_app_go_nowhere_but_into_its_view(world: World) -> None:
+    """The provider is not told of them, and the state that comes back knows nothing of them."""
+    started = world.start(metadata={"cart": "canary-42"})
+
+    visit = world.visit(started)
+
+    assert world.connection().metadata == {"cart": "canary-42"}
+    assert "canary" not in visit.url
+    assert "canary" not in str(world.items("authorization") + world.items("ticket"))
+    world.come_back(world.approved(visit))
+    assert world.connection().metadata == {"cart": "canary-42"}
+    assert "canary" not in str(world.items("event"))
+
+
+@pytest.mark.rule("M-2")
+def test_a_provider_that_is_shut_down_is_connected_to_no_more(new_world: Worlds) -> None:
+    """Neither a start nor a link that was given out before leads there; what there is can still be revoked."""
+    world = new_world()
+    world.connect(OTHER)
+    started = world.start()
+    before = world.stand_in.everything()
+    world.server.spec = spec_with(status="shut_down")
+
+    assert code_of(lambda: world.start()) == "CONNECTION_FLOW_NOT_SUPPORTED"
+    assert code_of(lambda: world.visit(started)) == "CONNECTION_FLOW_NOT_SUPPORTED"
+    assert world.stand_in.everything() == before
+    world.disconnect(OTHER)
+    world.minutes_pass(3)
+    assert world.connection(OTHER).closed_as == "confirmed"
+
+
+@pytest.mark.rule("M-1")
 def test_an_unknown_client_begins_nothing(world: World) -> None:
     """The app named a client that is not set up."""
     with pytest.raises(ProviderNotRegisteredError):
@@ -186,6 +320,7 @@ def test_a_start_goes_through_although_the_sweep_has_the_held_grant(asking_world
 # --- link ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("M-5")
 def test_a_visit_sends_the_browser_on_with_a_state_of_its_own(world: World) -> None:
     """State, challenge and binding are new for each visit; verifier and state are readable nowhere in the table."""
     started = world.start(return_to="https://app.example.com/done")
@@ -250,7 +385,7 @@ REFUSED: dict[str, tuple[dict[str, object], type[QuitclaimError]]] = {
 }
 
 
-@pytest.mark.rule("S-1", "S-4", "RB-49", "RB-50")
+@pytest.mark.rule("S-1", "S-4", "RB-49", "RB-50", "M-27", "M-28")
 @pytest.mark.parametrize(("changes", "error"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_does_not_belong_together_consumes_nothing(
     new_world: Worlds, changes: dict[str, object], error: type[QuitclaimError]
@@ -270,7 +405,7 @@ def test_what_does_not_belong_together_consumes_nothing(
     assert world.come_back(good).status == "ready"
 
 
-@pytest.mark.rule("U-17", "S-5")
+@pytest.mark.rule("U-17", "S-5", "M-5", "M-27")
 @pytest.mark.parametrize(("early_ms", "accepted"), [(1, True), (0, False)])
 def test_a_state_ends_when_its_time_is_over(world: World, early_ms: int, accepted: bool) -> None:
     """`t <= now` is over."""
@@ -316,6 +451,7 @@ def test_a_callback_without_the_client_s_secret_consumes_nothing(world: World) -
     assert world.come_back(callback).status == "ready"
 
 
+@pytest.mark.rule("M-25", "M-26")
 @pytest.mark.parametrize(
     ("error", "code", "state"),
     [
@@ -408,7 +544,7 @@ ENDED: dict[str, tuple[Misbehaviour, str, str]] = {
 }
 
 
-@pytest.mark.rule("F-67", "S-6", "U-4", "D-38")
+@pytest.mark.rule("F-67", "S-6", "U-4", "D-38", "M-38", "M-46", "M-47")
 @pytest.mark.parametrize(("misbehaviour", "code", "outcome"), ENDED.values(), ids=ENDED.keys())
 def test_an_exchange_that_gives_nothing_ends(world: World, misbehaviour: Misbehaviour, code: str, outcome: str) -> None:
     """Refused or not sent owes nothing, unknown is a notice; the code is sent once, and the connection has failed."""
@@ -472,7 +608,7 @@ def test_a_worker_that_dies_before_its_answer_leaves_a_notice(world: World) -> N
     assert world.events() == ["exchange.unconfirmed"]
 
 
-@pytest.mark.rule("F-64", "U-3", "RB-34")
+@pytest.mark.rule("F-64", "U-3", "RB-34", "M-51", "M-53")
 @pytest.mark.parametrize("confirmation", ["none", "owner"])
 def test_a_worker_that_dies_after_its_hold_leaves_a_revocation(new_world: Worlds, confirmation: str) -> None:
     """Once the hold is over the sweep takes the grant, and reconciliation closes its exchange."""
@@ -488,6 +624,201 @@ def test_a_worker_that_dies_after_its_hold_leaves_a_revocation(new_world: Worlds
     assert (world.connection().state, world.exchange().outcome) == ("failed", "cleanup")
     assert world.notice() == "confirmed"
     assert world.connect().state == "ready"
+
+
+# --- callback: again -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("RB-49", "M-30", "M-33")
+@pytest.mark.parametrize("confirmation", ["none", "owner"])
+def test_two_genuine_callbacks_at_once_show_one_outcome(new_world: Worlds, confirmation: str) -> None:
+    """The second one finds the first at work, waits for it, and shows what became of it; the code is sent once."""
+    world = new_world(confirmation)
+    callback = world.callback()
+    second: list[CallbackOutcome] = []
+
+    def second_delivery() -> None:
+        world.clock.on_pause = lambda: None
+        second.append(world.come_back(callback))
+
+    world.server.next("/token", after(second_delivery))
+
+    first = world.come_back(callback)
+
+    assert second[0].status == "in_progress"
+    assert world.server.asked.count("/token") == 1
+    assert world.come_back(callback) == first
+
+
+@pytest.mark.rule("RB-49")
+def test_a_callback_that_is_repeated_too_early_waits_for_the_first(world: World) -> None:
+    """While the first is at work the second looks every half second; what it then finds is what it shows."""
+    callback = world.callback()
+    world.server.next("/token", killed)
+    with pytest.raises(WorkerKilledError):
+        world.come_back(callback)
+    exchange = world.exchange()
+    world.clock.on_pause = lambda: world.stand_in.alter(
+        exchange_key(GOOGLE, exchange.id), put={"outcome": "cleanup", "reason": "identity_unreadable"}
+    )
+    since = world.clock.now()
+
+    assert code_of(lambda: world.come_back(callback)) == "GRANT_NOT_INSTALLED"
+
+    assert world.clock.now() - since == 500
+
+
+@pytest.mark.rule("M-31", "M-47", "D-24", "D-38")
+@pytest.mark.parametrize("how", [killed, lost_answer, lost_request])
+def test_a_repeated_callback_of_an_unknown_outcome_says_what_to_do(world: World, how: Misbehaviour) -> None:
+    """Provider access may exist that nobody holds: the owner must remove it. Acknowledged, it is just used."""
+    callback = world.callback()
+    world.server.next("/token", how)
+    with pytest.raises((WorkerKilledError, CallbackFailedError)):
+        world.come_back(callback)
+    world.minutes_pass(2)
+
+    with pytest.raises(CallbackFailedError) as again:
+        world.come_back(callback)
+
+    assert again.value.cause.code == "OAUTH_CALLBACK_RECOVERY_REQUIRED"
+    assert again.value.connection_id == "google"
+    world.acknowledge()
+    assert code_of(lambda: world.come_back(callback)) == "OAUTH_STATE_REPLAYED"
+    assert world.server.asked == ["/token"]
+
+
+@pytest.mark.rule("M-30", "M-46", "M-49", "M-50", "M-58", "M-56")
+@pytest.mark.parametrize(
+    ("misbehaviour", "first", "failure", "again"),
+    [
+        (answers(400, {"error": "invalid_grant"}), "PROVIDER_REFUSED", "refused", "OAUTH_STATE_REPLAYED"),
+        (not_connected, "PROVIDER_BUSY", "not_connected", "OAUTH_STATE_REPLAYED"),
+        (cut_off, "GRANT_NOT_INSTALLED", "malformed_answer", "GRANT_NOT_INSTALLED"),
+    ],
+)
+def test_a_failed_attempt_says_why_and_is_not_tried_again(
+    world: World, misbehaviour: Misbehaviour, first: str, failure: str, again: str
+) -> None:
+    """The failure is recorded on the connection; the same callback brings no work, and the next start is free."""
+    callback = world.callback()
+    world.server.next("/token", misbehaviour)
+
+    assert code_of(lambda: world.come_back(callback)) == first
+
+    assert (world.connection().state, world.connection().failure) == ("failed", failure)
+    assert code_of(lambda: world.come_back(callback)) == again
+    assert world.server.asked.count("/token") == 1
+    world.minutes_pass(2)
+    assert world.connect().state == "ready"
+
+
+@pytest.mark.rule("RB-52", "S-2")
+@pytest.mark.parametrize("pkce", ["none", "optional"])
+def test_RB_52_the_verifier_of_a_visit_survives_a_change_of_the_catalogue(world: World, pkce: str) -> None:
+    """A challenge was sent, so its verifier is, whatever is configured by the time of the callback."""
+    callback = world.callback()
+    world.server.spec = spec_with(authorize__pkce=pkce)
+
+    assert world.come_back(callback).status == "ready"
+
+
+# --- what was granted ------------------------------------------------------------------------------------------------
+
+GRANTED = [
+    # (in the token answer, in the callback, what the connection has)
+    (None, None, {"read", "write"}),
+    ("read write extra", None, {"read", "write", "extra"}),
+    (None, frozenset({"read", "write", "more"}), {"read", "write", "more"}),
+    ("write,read", frozenset({"nothing"}), {"read", "write"}),
+]
+
+
+@pytest.mark.rule("M-39", "M-42", "RB-55")
+@pytest.mark.parametrize(("answered", "named", "scopes"), GRANTED)
+def test_RB_55_granted_scopes_are_read_from_either_place(
+    world: World, answered: str | None, named: frozenset[str] | None, scopes: set[str]
+) -> None:
+    """The token answer's count, else the callback's, else they are those that were asked for."""
+    if answered is not None:
+        world.server.extra["scope"] = answered
+
+    world.come_back(replace(world.callback(), scopes=named))
+
+    assert world.connection().scopes == scopes
+
+
+@pytest.mark.rule("S-23", "RB-55", "M-49")
+@pytest.mark.parametrize("confirmation", ["none", "owner"])
+@pytest.mark.parametrize("place", ["answer", "callback"])
+def test_RB_55_a_grant_without_what_is_needed_is_refused_and_revoked(
+    new_world: Worlds, confirmation: str, place: str
+) -> None:
+    """The user unticked a scope: no code, no identity call, nothing for use; the app is told why."""
+    world = new_world(confirmation)
+    callback = world.callback()
+    if place == "answer":
+        world.server.extra["scope"] = "read"
+    else:
+        callback = replace(callback, scopes=frozenset({"read"}))
+
+    with pytest.raises(CallbackFailedError) as refused:
+        world.come_back(callback)
+
+    assert refused.value.cause.details["reason"] == "insufficient_scope"
+    assert (world.connection().state, world.connection().failure) == ("failed", "insufficient_scope")
+    assert world.exchange().use is None
+    assert world.server.asked == ["/token"]
+    assert code_of(lambda: world.come_back(callback)) == "GRANT_NOT_INSTALLED"
+    world.minutes_pass(2)
+    assert world.server.live("refresh_token") == []
+
+
+@pytest.mark.rule("M-48", "U-15")
+def test_a_failed_attempt_leaves_the_other_connection_of_its_account_alone(new_world: Worlds) -> None:
+    """Its grant's revocation would end every grant of the account: it waits until the other one is gone."""
+    world = new_world(revocation__reach="authorization")
+    world.connect(OTHER)
+    world.server.extra["scope"] = "read"
+
+    assert code_of(lambda: world.come_back(world.callback())) == "GRANT_NOT_INSTALLED"
+    world.minutes_pass(3)
+
+    assert world.connection(OTHER).state == "ready"
+    assert world.token(OTHER).access_token.reveal() in world.server.live("access_token")
+    assert world.unaccounted() == []
+    world.disconnect(OTHER)
+    world.minutes_pass(4)
+    assert world.server.live("refresh_token") == []
+
+
+@pytest.mark.rule("S-23", "RB-55")
+def test_what_is_needed_is_the_clients_word(new_world: Worlds) -> None:
+    """With `required_scopes` a client lives with less than it asks for, and the connection says what it has."""
+    world = new_world()
+    world.clients.add("acme", confirmation="none", required_scopes=frozenset({"read"}))
+    world.server.extra["scope"] = "read"
+
+    assert world.connect().scopes == {"read"}
+
+
+@pytest.mark.rule("S-23", "RB-55")
+def test_a_worker_that_dies_holding_too_little_leaves_nothing_to_confirm(asking_world: World) -> None:
+    """The hold is there, its release is not: still no code for it, and it is revoked when its window is over."""
+    world = asking_world
+    callback = world.callback()
+    world.server.extra["scope"] = "read"
+    world.table.faults = [None, killed_after]
+    with pytest.raises(WorkerKilledError):
+        world.come_back(callback)
+
+    assert (world.come_back(callback).status, world.come_back(callback).confirm_code) == ("in_progress", None)
+    assert code_of(lambda: world.confirm(Secret("00000-00000"))) in ("CONFIRM_CODE_WRONG", "GRANT_NOT_INSTALLED")
+    code = world.vault("connect").confirm_code(world.exchange().id, world.exchange().started)
+    assert code_of(lambda: world.confirm(code)) == "GRANT_NOT_INSTALLED"
+    world.minutes_pass(3)
+    assert world.server.live("refresh_token") == []
+    assert world.connection().state == "failed"
 
 
 # --- late grants -----------------------------------------------------------------------------------------------------
@@ -531,6 +862,7 @@ ARRIVALS = {
 }
 
 
+@pytest.mark.rule("M-54")
 @pytest.mark.parametrize(("changes", "outcome"), ARRIVALS.values(), ids=ARRIVALS.keys())
 def test_a_grant_that_finds_its_exchange_closed_is_queued(
     world: World, changes: dict[str, object], outcome: str
@@ -565,7 +897,7 @@ def test_a_grant_that_comes_after_a_disconnect_belongs_to_the_stop(world: World)
     assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
 
 
-@pytest.mark.rule("F-63", "F-65", "RB-33")
+@pytest.mark.rule("F-63", "F-65", "RB-33", "M-41")
 def test_a_grant_that_comes_in_time_after_a_disconnect_is_released(world: World) -> None:
     """The exchange was still open: held, found moved on, due at once."""
     world.server.next("/token", after(world.disconnect))
@@ -578,6 +910,7 @@ def test_a_grant_that_comes_in_time_after_a_disconnect_is_released(world: World)
     assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
 
 
+@pytest.mark.rule("M-57")
 def test_a_grant_that_comes_while_nothing_is_as_it_was_is_queued_all_the_same(world: World) -> None:
     """Whatever happened to the barrier, the token ends in the table (custody rule 8)."""
 
@@ -595,7 +928,7 @@ def test_a_grant_that_comes_while_nothing_is_as_it_was_is_queued_all_the_same(wo
 # --- identity --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("RB-54", "S-21")
+@pytest.mark.rule("RB-54", "S-21", "M-37", "M-40")
 def test_another_account_at_a_reconnect_is_released_and_revoked(world: World) -> None:
     """A connection stays with the account that it was made for (S-21)."""
     world.connect(account="alice")
@@ -786,7 +1119,7 @@ def test_a_code_is_read_as_people_write_it(asking_world: World) -> None:
     assert world.connection().state == "ready"
 
 
-@pytest.mark.rule("RB-49", "S-1")
+@pytest.mark.rule("RB-49", "S-1", "M-30")
 def test_the_bound_browser_that_repeats_its_callback_gets_the_same_code(asking_world: World) -> None:
     """A reload loses nothing; another browser gets nothing."""
     world = asking_world

@@ -42,7 +42,7 @@ def the_revocation(world: World) -> dict[str, Any]:
 # --- confirmed -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("F-52", "F-4")
+@pytest.mark.rule("F-52", "F-4", "M-53")
 @pytest.mark.parametrize("reach", ["token", "family", "authorization", "account"])
 def test_a_due_token_is_revoked(new_world: Worlds, reach: str) -> None:
     """One call, one confirmation; the material is gone, and so is the token."""
@@ -57,7 +57,7 @@ def test_a_due_token_is_revoked(new_world: Worlds, reach: str) -> None:
     assert world.server.live("refresh_token") == []
 
 
-@pytest.mark.rule("F-52", "U-8", "D-34", "RB-25", "RB-27")
+@pytest.mark.rule("F-52", "U-8", "D-34", "RB-25", "RB-27", "M-55")
 @pytest.mark.parametrize(
     ("answer", "state"),
     [
@@ -136,7 +136,7 @@ def test_a_run_without_time_claims_nothing(world: World) -> None:
 # --- again, and when -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("U-7", "F-52", "D-25", "D-16")
+@pytest.mark.rule("U-7", "F-52", "D-25", "D-16", "M-55")
 def test_a_provider_that_is_out_is_asked_again_by_the_ladder(world: World) -> None:
     """1, 2, 4, 8, 15, 15 … minutes; each try is counted, and the index shows the next."""
     stopped(world)
@@ -537,6 +537,7 @@ def test_a_wide_revocation_is_never_sent_blind(new_world: Worlds) -> None:
 # --- nothing to call -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("M-52")
 def test_a_held_grant_that_nobody_can_revoke_ends_in_a_notice(new_world: Worlds) -> None:
     """The owner did not confirm, and the provider has no revocation: no call is made, and the owner is told (U-8)."""
     world = new_world("owner", revocation={"shape": "none", "manual_page": "https://acme.example.com/apps"})

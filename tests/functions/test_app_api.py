@@ -1,13 +1,13 @@
 """The app's API, event by event: answers, statuses, headers, what is written and what is not."""
 
 import json
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from botocore.exceptions import ReadTimeoutError
 
 from quitclaim.domain.limits import TICKET_MS
-from tests.functions.stage import BASE_URL, RETURN_TO, TENANT, answered, sdk
+from tests.functions.stage import BASE_URL, RETURN_TO, TENANT, answered, sdk, template
 from tests.runtime.events import API_ID, Context, http_event
 
 START = {"connection_id": "acme", "provider": "acme"}
@@ -17,6 +17,7 @@ NO_STORE = {"cache-control": "no-store", "x-content-type-options": "nosniff", "c
 # --- start -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.rule("M-18")
 def test_a_start_answers_a_connect_link(stage):
     """201; the connection as it is now, the link on our own address, and when that ends; nobody keeps the answer."""
     told = stage.api("POST", "/connections", body={**START, "return_to": RETURN_TO})
@@ -41,6 +42,72 @@ def test_a_start_answers_a_connect_link(stage):
     }
     assert stage.metrics() == {"ConnectionsStarted": [1.0]}
     assert {key[1] for key in stage.items() if key[0] == f"O#{TENANT}#{stage.owner}"} == {"OWNER", "C#acme"}
+
+
+@pytest.mark.rule("M-17", "M-18")
+def test_what_a_start_may_ask_for_beside(stage):
+    """Scopes of the client, who is expected, notes; the view has the notes, and no answer the hint."""
+    stage.add_client("web", optional_scopes=["write"], required_scopes=[])
+    asked = {"scopes": ["read", "write"], "login_hint": "ann@canary.example", "metadata": {"cart": "42"}}
+
+    told = stage.api("POST", "/connections", body={**START, "client": "web", **asked})
+
+    stage.secrets.add(told.json["connect_url"].rpartition("/")[2])
+    location, _ = stage.visit(told.json["connect_url"])
+    sent = parse_qs(urlsplit(location).query)
+    assert (sent["scope"], sent["login_hint"]) == (["read write"], ["ann@canary.example"])
+    assert told.json["connection"]["metadata"] == {"cart": "42"}
+    assert stage.api("GET", "/connections/acme").json["metadata"] == {"cart": "42"}
+    stage.lines()
+    assert "canary" not in told.text + str(stage.items()) + stage.raw
+
+
+@pytest.mark.rule("C-9", "U-12")
+def test_a_start_of_what_is_there_is_answered_with_it(stage):
+    """201 and the same link while it waits, 200 and the connection once it is ready; nothing is written for either."""
+    first = stage.start()
+    before = stage.items()
+    assert stage.start() == first
+    assert stage.items() == before
+    stage.connected()
+    before = stage.items()
+
+    told = stage.api("POST", "/connections", body=START)
+
+    assert (told.status, told.json["connection"]["state"]) == (200, "ready")
+    assert told.json.keys() == {"connection"}
+    assert stage.items() == before
+    assert stage.api("POST", "/connections/acme/reconnect", body={}).code == "CONNECTION_STATE_CONFLICT"
+
+
+@pytest.mark.rule("M-29", "S-1", "S-20")
+def test_a_code_in_another_owners_hands_confirms_nothing(stage):
+    """The path is the caller's: another owner has no such connection, and the code still serves its own."""
+    code = stage.code_of(stage.returned(stage.start()))
+    before = stage.items()
+    other = f"/v1/tenants/{TENANT}/owners/mallory/connections/acme/confirm"
+
+    told = stage.http("app_api", "POST", other, body={"generation": 1, "code": code})
+
+    assert (told.status, told.code) == (404, "CONNECTION_NOT_FOUND")
+    assert stage.items() == before
+    assert stage.api("POST", "/connections/acme/confirm", body={"generation": 1, "code": code}).status == 200
+
+
+@pytest.mark.rule("RB-51")
+def test_RB_51_a_code_is_bound_to_the_owner_and_not_to_a_session(stage):
+    """The callback comes by a browser, the confirmation from a backend that signs as somebody else each time."""
+    code = stage.code_of(stage.returned(stage.start()))
+    body = json.dumps({"generation": 1, "code": code}).encode()
+    headers = {"content-type": "application/json"}
+    path = f"{stage.path}/connections/acme/confirm"
+
+    for session in ("first", "second"):
+        event = http_event("POST", path, body=body, headers=headers, routes=template().routes)
+        event["requestContext"]["authorizer"] = {"iam": {"userArn": f"arn:aws:sts::1:assumed-role/app/{session}"}}
+        told = answered(stage.invoke("app_api", event))
+
+        assert (told.status, told.json["state"]) == (200, "ready")
 
 
 def test_a_client_by_another_name(stage):
@@ -80,6 +147,7 @@ def test_a_long_idempotency_key_is_read_to_its_end(stage):
     assert [each.json["connection"]["generation"] for each in told] == [1, 2]
 
 
+@pytest.mark.rule("M-1", "M-4")
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
@@ -95,6 +163,16 @@ def test_a_long_idempotency_key_is_read_to_its_end(stage):
         ({**START, "return_to": "https://evil.example/"}, 400, "RETURN_TO_INVALID"),
         ({**START, "return_to": "/done"}, 400, "RETURN_TO_INVALID"),
         ({**START, "return_to": ""}, 400, "RETURN_TO_INVALID"),
+        ({**START, "scopes": ["admin"]}, 400, "SCOPE_NOT_ALLOWED"),
+        ({**START, "scopes": []}, 400, "INVALID_BODY"),
+        ({**START, "scopes": "read"}, 400, "INVALID_BODY"),
+        ({**START, "login_hint": ""}, 400, "INVALID_BODY"),
+        ({**START, "login_hint": "x" * 257}, 400, "INVALID_BODY"),
+        ({**START, "metadata": {"state": "x"}}, 400, "INVALID_BODY"),
+        ({**START, "metadata": {"Connection-Id": "x"}}, 400, "INVALID_BODY"),
+        ({**START, "metadata": {"cart": 42}}, 400, "INVALID_BODY"),
+        ({**START, "metadata": {"cart": {"id": "42"}}}, 400, "INVALID_BODY"),
+        ({**START, "source": "x"}, 400, "INVALID_BODY"),
         ({**START, "more": 1}, 400, "INVALID_BODY"),
         ({"provider": "acme"}, 400, "INVALID_BODY"),
         ([], 400, "INVALID_BODY"),

@@ -1,13 +1,14 @@
 """The public pages, event by event: where the browser goes, what it keeps, and what a mere look does not do."""
 
 import re
+from dataclasses import replace
 from urllib.parse import quote, urlencode, urlsplit
 
 import pytest
 
 from quitclaim.domain.limits import LINK_VISITS
 from quitclaim.runtime import pages
-from tests.fakes.provider import answers, lost_answer, not_connected
+from tests.fakes.provider import after, answers, lost_answer, not_connected
 from tests.functions.stage import BASE_URL, RETURN_TO
 
 PAGE = {name.lower(): value for name, value in pages.HEADERS.items()} | {"content-type": "text/html; charset=utf-8"}
@@ -57,6 +58,7 @@ def test_the_cookie_is_bound_to_this_host_this_browser_and_a_quarter_of_an_hour(
     assert sorted(attributes) == ["HttpOnly", "Max-Age=900", "Path=/", "SameSite=Lax", "Secure"]
 
 
+@pytest.mark.rule("M-5")
 def test_every_visit_is_an_authorization_of_its_own(stage):
     """State, challenge and cookie are new each time: a scanner's visit binds nobody else."""
     url = stage.start()
@@ -125,7 +127,7 @@ def test_a_link_serves_twenty_visits_and_a_quarter_of_an_hour(stage):
 def test_a_newer_start_replaces_the_link(stage):
     """409, before anything is set."""
     url = stage.start()
-    stage.start()
+    stage.start(return_to=RETURN_TO)
 
     told = stage.http("connect", "GET", urlsplit(url).path)
 
@@ -228,7 +230,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.rule("RB-49", "S-5")
+@pytest.mark.rule("RB-49", "S-5", "M-24", "M-27")
 @pytest.mark.parametrize(("changes", "status", "code"), REFUSED, ids=lambda value: str(value)[:50])
 def test_a_hostile_callback_spends_nothing(stage, changes, status, code):
     """Refused on a page of ours; nothing is written, and the true callback still works."""
@@ -258,7 +260,7 @@ def test_S_26_a_repeated_parameter_spends_nothing(stage, name):
     assert stage.items() == before
 
 
-@pytest.mark.rule("S-1", "RB-50")
+@pytest.mark.rule("S-1", "RB-50", "M-29")
 @pytest.mark.parametrize("cookie", ["none", "empty", "another", "another name", "of another visit"])
 def test_a_callback_in_another_browser_spends_nothing(stage, cookie):
     """403; whoever sends the owner's address to another browser gets nothing, and the owner still arrives."""
@@ -296,7 +298,7 @@ def test_a_prefetched_callback_spends_nothing(stage, headers):
     assert stage.callback(cookie, state=state, code=code).status == 200
 
 
-@pytest.mark.rule("S-4")
+@pytest.mark.rule("S-4", "M-28")
 def test_a_callback_on_another_providers_path_spends_nothing(stage):
     """The state stays usable for its own provider (M-28)."""
     cookie, state, code = stage.agreed(stage.start())
@@ -308,7 +310,7 @@ def test_a_callback_on_another_providers_path_spends_nothing(stage):
     assert stage.items() == before
 
 
-@pytest.mark.rule("S-25")
+@pytest.mark.rule("S-25", "M-25", "M-32", "M-34")
 @pytest.mark.parametrize(
     ("parameters", "code", "state_after"),
     [
@@ -336,11 +338,111 @@ def test_M_25_a_definitive_answer_without_a_grant(stage, parameters, code, state
         assert (told.status, told.code) == (400, code)
     assert stage.server.asked == []
     assert stage.api("GET", "/connections/acme").json["state"] == state_after
-    stage.lines()
+    (line,) = [line for line in stage.lines() if line.get("outcome") == "failed"]
+    assert (line["level"], line["code"]) == ("WARNING", code)
+    assert line.get("reason", "") == parameters.get("error", "").strip()
     assert "canary" not in told.text + stage.raw
 
 
-@pytest.mark.rule("S-6")
+@pytest.mark.rule("M-32", "M-59", "S-13")
+@pytest.mark.parametrize("error", ["canary", "access_denied canary", "ACCESS_DENIED", "<script>", "x" * 4_000])
+def test_an_error_of_an_unknown_word_is_not_repeated(stage, error):
+    """Whoever made the address chose it: it is neither logged nor shown."""
+    cookie, state, _ = stage.agreed(stage.start())
+
+    told = stage.callback(cookie, state=state, error=error)
+
+    assert told.code == "OAUTH_CALLBACK_REJECTED"
+    assert [line["reason"] for line in stage.lines() if line.get("outcome") == "failed"] == ["other"]
+    assert error not in told.text + stage.raw
+
+
+@pytest.mark.rule("M-34", "S-13")
+@pytest.mark.parametrize("return_to", [None, RETURN_TO])
+def test_M_34_an_unexpected_fault_of_a_bound_callback_tells_nothing(stage, monkeypatch, return_to):
+    """No connection, no return target, no words: whatever it was, it was not an answer to this attempt."""
+    cookie, state, code = stage.agreed(stage.start(return_to=return_to))
+
+    def broken(*_, **__):
+        raise RuntimeError("canary-of-a-library")
+
+    monkeypatch.setattr("quitclaim.flows.connect._complete", broken)
+
+    told = stage.callback(cookie, state=state, code=code)
+
+    assert (told.status, told.code) == (500, "INTERNAL")
+    assert told.headers == PAGE
+    stage.lines()
+    assert "canary-of-a-library" not in told.text + stage.raw
+
+
+@pytest.mark.rule("M-3")
+def test_M_3_without_a_public_address_nobody_is_sent_anywhere(stage):
+    """At the start, at the link and at the callback; nothing is written, and the same callback serves later."""
+    url = stage.start()
+    cookie, state, code = stage.agreed(url)
+    before = stage.items()
+    configs = [stage.function(name).parts.config for name in ("app_api", "connect")]
+    known = [config.current() for config in configs]
+    for config, stack in zip(configs, known, strict=True):
+        vars(config)["_config"] = replace(stack, base_url="")
+
+    told = [
+        stage.api("POST", "/connections", body={"connection_id": "new", "provider": "acme"}),
+        stage.http("connect", "GET", urlsplit(url).path),
+        stage.callback(cookie, state=state, code=code),
+    ]
+
+    assert [(each.status, each.code) for each in told] == [(500, "CONNECTION_CALLBACK_URL_REQUIRED")] * 3
+    assert stage.items() == before
+    for config, stack in zip(configs, known, strict=True):
+        vars(config)["_config"] = stack
+    assert stage.callback(cookie, state=state, code=code).status == 200
+
+
+@pytest.mark.rule("RB-55", "M-39")
+@pytest.mark.parametrize(("scope", "status"), [("read,extra", 200), ("read extra", 200), ("extra", 409)])
+def test_RB_55_what_was_granted_may_stand_in_the_callback(stage, scope, status):
+    """As Strava says it; without what is needed the grant is refused, and the app sees why."""
+    cookie, state, code = stage.agreed(stage.start())
+
+    told = stage.callback(cookie, state=state, code=code, scope=scope)
+
+    view = stage.api("GET", "/connections/acme").json
+    assert told.status == status
+    if status == 200:
+        assert stage.code_of(told)
+    else:
+        assert (told.code, view["failure"]) == ("GRANT_NOT_INSTALLED", "insufficient_scope")
+
+
+@pytest.mark.rule("RB-49", "M-30")
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_a_callback_that_is_still_being_worked_on_says_so(stage, method):
+    """A page that loads itself again; a form cannot. Never "failed": the app would believe it."""
+    cookie, state, code = stage.agreed(stage.start(return_to=RETURN_TO))
+    query = urlencode({"state": state, "code": code})
+    seen = []
+
+    def meanwhile():
+        stage.function("connect").wired.parts.clock.pause = lambda ms: None
+        given = {"query": query} if method == "GET" else {"body": query.encode()}
+        form = {"content-type": "application/x-www-form-urlencoded"} if method == "POST" else {}
+        seen.append(stage.http("connect", method, "/callback/acme", headers={"cookie": cookie, **form}, **given))
+        del stage.function("connect").wired.parts.clock.pause
+
+    stage.server.next("/token", after(meanwhile))
+
+    first = stage.callback(cookie, state=state, code=code)
+
+    assert (seen[0].status, seen[0].headers.get("refresh")) == (200, "3" if method == "GET" else None)
+    assert "One moment" in seen[0].text
+    assert "location" not in seen[0].headers
+    assert first.query["status"] == "awaiting_confirmation"
+    assert stage.server.asked.count("/token") == 1
+
+
+@pytest.mark.rule("S-6", "M-59")
 @pytest.mark.parametrize(
     ("misbehaviour", "status", "code", "state_after"),
     [
@@ -361,7 +463,10 @@ def test_a_provider_that_gives_no_grant(stage, misbehaviour, status, code, state
 
     assert (told.status, told.code) == (status, code)
     assert stage.server.asked == ["/token"]
-    assert stage.api("GET", "/connections/acme").json["state"] == state_after
+    view = stage.api("GET", "/connections/acme")
+    assert view.json["state"] == state_after
+    stage.lines()
+    assert stage.leaks(told.text + view.text + stage.raw) == []
 
 
 @pytest.mark.parametrize("return_to", [None, RETURN_TO])
@@ -398,7 +503,7 @@ def test_there_is_no_removal_page_of_a_provider_that_nobody_knows(stage, provide
     assert provider not in told.text.partition("</style>")[2]
 
 
-@pytest.mark.rule("RB-49", "S-1", "U-2")
+@pytest.mark.rule("RB-49", "S-1", "U-2", "M-30")
 def test_the_same_callback_again_shows_the_same(stage):
     """The first delivery owns the outcome (RB-49): the same code, one exchange; another browser gets nothing."""
     cookie, state, code = stage.agreed(stage.start(return_to=RETURN_TO))
@@ -428,7 +533,7 @@ def test_without_time_for_the_exchange_nothing_is_consumed(stage):
     assert stage.callback(cookie, state=state, code=code).status == 200
 
 
-@pytest.mark.rule("S-7")
+@pytest.mark.rule("S-7", "M-35")
 def test_M_35_a_target_that_is_no_longer_allowed_is_dropped(stage, monkeypatch):
     """The page instead, and a warning without the address."""
     cookie, state, code = stage.agreed(stage.start(return_to=f"{RETURN_TO}?canary"))

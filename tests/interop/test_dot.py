@@ -11,6 +11,7 @@ import pytest
 from infra.local.browser import Browser, Page
 from infra.local.provider.control import TOKEN_PATH, ProviderControl, digest_of
 from infra.local.provider.person import consent, sign_in
+from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer, TokenGrant
 from quitclaim.domain.revocations import Material
@@ -40,14 +41,13 @@ class Dot:
 
     def back(self, *, allow: bool = True) -> Page:
         """Through login and consent, up to the redirect that leads back to us."""
-        url = oauth2.authorize_url(
-            self.spec,
-            self.client,
+        asked = AuthorizationAsked(
             self.registered.redirect_uri,
             self.state,
             oauth2.s256_challenge(self.verifier),
-            self.client.scopes,
+            scopes=frozenset(self.client.scopes),
         )
+        url = oauth2.authorize_url(self.spec, self.client, asked)
         with Browser() as browser:
             page = sign_in(browser, browser.open(url), "alice", self.provider.accounts["alice"]["password"])
             return consent(browser, page, allow=allow, follow=False)

@@ -56,6 +56,8 @@ from tests.proof.world import CLIENT, REMAINING_MS, T0, Ports, SimulatedClient, 
 
 BASE: Final = "https://quitclaim.example"
 SCOPES: Final = frozenset({"read", "write"})
+REQUIRED: Final = frozenset({"read"})
+GRANTED: Final = (None, None, frozenset({"read"}), frozenset({"write"}))
 ACCOUNTS: Final = ("alice", "alice", "bob")
 SHARING: Final = (("alice", "alice", "alice"), ("alice", "bob", "alice"), ("alice", "alice", "bob"))
 REFS: Final[tuple[Ref, ...]] = (("t", "o", "c"), ("t", "o", "d"), ("t", "p", "c"), ("u", "o", "c"))
@@ -86,6 +88,7 @@ class Setting:
             self.kind.gives_refresh,
             self.confirmation == "owner",
             SCOPES,
+            REQUIRED,
         )
 
 
@@ -180,7 +183,11 @@ class _WatchedClient(SimulatedClient):
     def scopes(self) -> frozenset[str]:
         return SCOPES
 
-    def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    @property
+    def required_scopes(self) -> frozenset[str] | None:
+        return REQUIRED
+
+    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
         self._about = code.reveal()
         return super().exchange(code=code, verifier=verifier, redirect_uri=redirect_uri, timeout_ms=timeout_ms)
 
@@ -564,11 +571,11 @@ class Custody(RuleBasedStateMachine):
         self.world.faults[endpoint] = list(faults)
         self.story.append(f"     the provider's next at {endpoint}: {', '.join(faults)}")
 
-    @rule(is_narrow=st.booleans())
-    def user_unticks(self, is_narrow: bool) -> None:
-        """Users grant less than was asked for from now on, or all of it."""
-        self.watch.scopes = frozenset({"read"}) if is_narrow else None
-        self.story.append(f"     granted from now on: {'read' if is_narrow else 'all'}")
+    @rule(granted=st.sampled_from(GRANTED))
+    def user_unticks(self, granted: frozenset[str] | None) -> None:
+        """Users grant less than was asked for from now on, or less than is needed, or all of it."""
+        self.watch.scopes = granted
+        self.story.append(f"     granted from now on: {'all' if granted is None else ' '.join(granted)}")
 
     @rule(account=st.sampled_from(ACCOUNTS))
     def user_revokes(self, account: str) -> None:

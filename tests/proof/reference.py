@@ -55,6 +55,7 @@ class Provider:
     gives_refresh: bool = True
     owner_confirms: bool = False
     scopes: frozenset[str] = frozenset()
+    required: frozenset[str] = frozenset()
 
     @property
     def is_wide(self) -> bool:
@@ -119,6 +120,7 @@ class Link:
     ref: Ref
     generation: int
     expires: int
+    return_to: str | None = None
     visits: int = 0
 
 
@@ -575,12 +577,17 @@ def start(run: Run, ref: Ref, *, again: bool, key: str | None = None, return_to:
         return first
     before = state.connections.get(ref)
     match before.state if before else "none":
-        case "revoked" if not again:
-            return ("exists", "revoked")
         case "reconciling_link":
             raise Refused("CONNECTION_RECONCILING")
+        case "ready" | "revoking" | "reconciling_revoke" | "revoked" as there if not again:
+            return ("exists", there)
         case "ready" | "revoking" | "reconciling_revoke":
             raise Refused("CONNECTION_STATE_CONFLICT")
+    if before is not None and before.phase == "link" and not again and key is None:
+        for ticket, link in state.links.items():  # the same start, and its link still serves: the name is a key (U-12)
+            is_same = (link.ref, link.generation, link.return_to) == (ref, before.generation, return_to)
+            if is_same and link.visits < VISITS and now + MINUTE <= link.expires:
+                return ("link", link.generation, ticket, link.expires)
     yield from run.finish_listed(owner)
     run.refuse_blocked(owner)
     waiting = state.in_flight(owner)
@@ -589,7 +596,7 @@ def start(run: Run, ref: Ref, *, again: bool, key: str | None = None, return_to:
     generation = before.generation + 1 if before else 1
     expires = now + TICKET
     ticket = f"ticket/{'/'.join(ref)}/{generation}/{now}"
-    state.links[ticket] = Link(ref, generation, expires)
+    state.links[ticket] = Link(ref, generation, expires, return_to)
     fresh = before or Connection("none", 0)
     state.connections[ref] = replace(
         fresh,
@@ -672,8 +679,10 @@ def _same_again(run: Run, name: str) -> Step:
     attempt = run.state.attempts[name]
     connection = run.state.connections[attempt.ref]
     is_current = connection.attempt == name and connection.generation == attempt.generation
+    if is_current and (attempt.outcome == "open" or (attempt.outcome == "held" and not attempt.awaits)):
+        return "in_progress"  # whoever began it may still be at work
     if is_current and attempt.outcome == "held" and attempt.hold_ends > run.now:
-        if attempt.awaits and attempt.account is None and run.provider.has_identity:
+        if attempt.account is None and run.provider.has_identity:
             run.need_keys()
             yield from _identified(run, name)
         return "awaiting_confirmation"
@@ -681,6 +690,10 @@ def _same_again(run: Run, name: str) -> Step:
         return "ready"
     if connection.generation != attempt.generation:
         raise Refused("OAUTH_STATE_SUPERSEDED")
+    if attempt.outcome == "unconfirmed" and not attempt.acknowledged:
+        raise Refused("OAUTH_CALLBACK_RECOVERY_REQUIRED")  # M-31
+    if attempt.outcome == "cleanup":
+        raise Refused("GRANT_NOT_INSTALLED")
     raise Refused("OAUTH_STATE_REPLAYED")
 
 
@@ -696,7 +709,9 @@ def _answered(run: Run, name: str, sent: Sent) -> Step:
             raise Refused("EXCHANGE_UNCONFIRMED")
         raise Refused("PROVIDER_REFUSED" if sent.outcome == "refused" else "PROVIDER_BUSY")
     serves = sent.outcome == "granted"
-    awaits = serves and provider.owner_confirms
+    # Narrowed by its user so far that what is needed is missing: never sealed for use (RB-55).
+    suffices = serves and (sent.scopes is None or provider.required <= sent.scopes)
+    awaits = suffices and provider.owner_confirms
     ends = attempt.started + WINDOW
     hold_ends = now + CONFIRM if awaits else ends
     owed = Owed(
@@ -726,12 +741,12 @@ def _answered(run: Run, name: str, sent: Sent) -> Step:
     )
     state.owed[name] = owed
     yield None
-    if serves and provider.has_identity:
-        yield from _identified(run, name)
-    elif not serves:
+    if not suffices:
         run.release(name)
         yield None
         raise Refused("GRANT_NOT_INSTALLED")
+    if provider.has_identity:
+        yield from _identified(run, name)
     if provider.owner_confirms:
         return "awaiting_confirmation"
     yield from _installed(run, name)

@@ -67,7 +67,7 @@ reset after effect           | unknown /removal | unseen /removal      | again  
 200 huge body                | revoking         | unseen + /removal    | again          | revoking
 200 without a refresh token  | ready            | saved                | revoked        | ready
 200 with another subject     | revoking         | lost +               | revoked        | revoking
-200 with a narrower scope    | ready            | saved                | revoked        | ready
+200 with a narrower scope    | revoking         | saved                | revoked        | ready
 400 invalid_grant            | ended            | lost                 | again          | revoking
 slow drip past the deadline  | unknown /removal | unseen /removal      | again          | revoking
 """

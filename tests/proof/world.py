@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from zlib import crc32
 
+from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError, StoreError
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
@@ -400,14 +401,21 @@ class OpenVault:
         return Secret(self._open("identity", rid, generation, 0, "~", sealed))
 
     def seal_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret, nonce: Secret | None
+        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret | None, nonce: Secret | None
     ) -> bytes:
-        return self._seal("authorization", state_digest, generation, 0, "~", verifier.reveal())
+        return self._seal("authorization", state_digest, generation, 0, "~", verifier.reveal() if verifier else "")
 
     def open_authorization(
         self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
-    ) -> tuple[Secret, Secret | None]:
-        return Secret(self._open("authorization", state_digest, generation, 0, "~", sealed)), None
+    ) -> tuple[Secret | None, Secret | None]:
+        verifier = self._open("authorization", state_digest, generation, 0, "~", sealed)
+        return Secret(verifier) if verifier else None, None
+
+    def seal_hint(self, ticket: Secret, hint: Secret) -> str:
+        return f"{ticket.reveal()};{hint.reveal()}"
+
+    def open_hint(self, ticket: Secret, sealed: str) -> Secret:
+        return Secret(sealed.removeprefix(f"{ticket.reveal()};"))
 
     def fingerprint(self, token: Secret) -> str:
         return f"fp-{token.reveal()}"
@@ -484,19 +492,27 @@ class SimulatedClient:
         return frozenset({"read"})
 
     @property
+    def optional_scopes(self) -> frozenset[str]:
+        return frozenset()
+
+    @property
+    def required_scopes(self) -> frozenset[str] | None:
+        return None
+
+    @property
     def purge_on_loss(self) -> bool:
         return False
 
     def prepare(self) -> None:
         return None
 
-    def authorize_url(self, *, redirect_uri: str, state: Secret, challenge: str, nonce: Secret | None) -> str:
-        return f"https://provider.example/authorize?state={state.reveal()}"
+    def authorize_url(self, asked: AuthorizationAsked) -> str:
+        return f"https://provider.example/authorize?state={asked.state.reveal()}"
 
     def is_issuer(self, values: Sequence[str]) -> bool:
         return True
 
-    def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
         def act() -> TokenAnswer:
             tenant, owner, connection, *_ = code.reveal().split("/")
             mine = (f"O#{tenant}#{owner}", f"X#{connection}#")

@@ -7,6 +7,7 @@ from urllib.parse import parse_qs
 import httpx
 import pytest
 
+from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ClientFaultsError, ProviderClient, read_client
 from quitclaim.domain.errors import ClientConfigError
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeOutcome
@@ -47,7 +48,7 @@ def test_a_grants_whole_life(spec):
     provider = Provider()
     client = a_client(spec, provider)
 
-    url = client.authorize_url(redirect_uri="https://app/cb", state=Secret("s"), challenge="c", nonce=None)
+    url = client.authorize_url(AuthorizationAsked("https://app/cb", Secret("s"), "c"))
     exchanged = client.exchange(code=Secret("k"), verifier=Secret("v"), redirect_uri="https://app/cb", timeout_ms=1000)
     told = client.identity(access_token=exchanged.grant.access_token, timeout_ms=1000)
     refreshed = client.refresh(refresh_token=exchanged.grant.refresh_token, timeout_ms=1000)

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 import pytest
 
+from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.outcomes import IdentityOutcome
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
@@ -26,9 +27,11 @@ def form(request):
     return dict(pairs)
 
 
-def authorized(spec, client=CLIENT, scopes=("read", "write"), nonce=None):
+def authorized(spec, client=CLIENT, scopes=("read", "write"), nonce=None, hint=None):
     """The authorization request's parameters."""
-    url = oauth2.authorize_url(spec, client, REDIRECT, Secret("state-1"), "challenge-1", scopes, nonce)
+    challenge = "challenge-1" if spec.facts.pkce else None
+    asked = AuthorizationAsked(REDIRECT, Secret("state-1"), challenge, nonce, frozenset(scopes), hint)
+    url = oauth2.authorize_url(spec, client, asked)
     assert url.startswith(f"{spec.authorize.url}?")
     return {name: value for name, [value] in parse_qs(urlsplit(url).query, strict_parsing=True).items()}
 
@@ -59,13 +62,23 @@ def test_where_the_browser_is_sent(spec):
     ("pkce", "is_sent"), [("required", True), ("optional", True), ("unknown", True), ("none", False)]
 )
 def test_S_3_pkce_is_s256_wherever_it_may_be_understood(spec_with, pkce, is_sent):
-    """Never plain, and left out only where the provider is known to take none; then the verifier is left out too."""
-    spec = spec_with({"authorize.pkce": pkce})
-    sent = authorized(spec)
-    request = oauth2.build_exchange(spec, CLIENT, SECRET, Secret("code"), VERIFIER, REDIRECT)
+    """Never plain, and left out only where the provider is known to take none."""
+    sent = authorized(spec_with({"authorize.pkce": pkce}))
 
-    assert ("code_challenge" in sent) is ("code_verifier" in form(request)) is is_sent
+    assert ("code_challenge" in sent) is is_sent
     assert sent.get("code_challenge_method", "S256") == "S256"
+
+
+@pytest.mark.rule("RB-52")
+@pytest.mark.parametrize("pkce", ["required", "optional", "unknown", "none"])
+def test_RB_52_a_verifier_is_sent_exactly_if_its_challenge_was(spec_with, pkce):
+    """Whatever the catalogue says by the time of the callback."""
+    spec = spec_with({"authorize.pkce": pkce})
+
+    for verifier in (VERIFIER, None):
+        request = oauth2.build_exchange(spec, CLIENT, SECRET, Secret("code"), verifier, REDIRECT)
+
+        assert form(request).get("code_verifier") == (verifier.reveal() if verifier else None)
 
 
 def test_what_a_provider_wants_beside_that(spec_with):
@@ -80,9 +93,19 @@ def test_what_a_provider_wants_beside_that(spec_with):
     assert "scope" not in authorized(spec, scopes=())
 
 
+def test_scopes_stand_in_the_clients_order_and_a_hint_is_its_own_parameter(spec):
+    """What a start asks for beyond the usual comes after it."""
+    sent = authorized(spec, scopes={"z", "write", "admin", "read"}, hint=Secret("ann@example.com"))
+
+    assert sent["scope"] == "read write admin z"
+    assert sent["login_hint"] == "ann@example.com"
+    assert "login_hint" not in authorized(spec)
+
+
 def test_values_are_encoded(spec):
     """Nothing in a value becomes a parameter."""
-    url = oauth2.authorize_url(spec, CLIENT, REDIRECT + "?a=b&state=x", Secret("a&b=c d+"), "c", ["read:x y"])
+    asked = AuthorizationAsked(REDIRECT + "?a=b&state=x", Secret("a&b=c d+"), "c", None, frozenset({"read:x y"}))
+    url = oauth2.authorize_url(spec, CLIENT, asked)
 
     assert "read%3Ax%20y" in url
     sent = parse_qs(urlsplit(url).query)

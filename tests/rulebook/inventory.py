@@ -38,7 +38,12 @@ CUSTODY: Final = (
 )
 """What the custody core keeps: exchanges, stops, refreshes, revocations and what unifies them."""
 
-OWNED: Final[frozenset[str]] = CUSTODY
+CONNECTING: Final = frozenset(
+    f"M-{number}" for first, last in ((1, 5), (16, 18), (24, 59)) for number in range(first, last + 1)
+) | frozenset({"RB-49", "RB-50", "RB-51", "RB-52", "RB-54", "RB-55"})
+"""Starting a connection, the hosted link and the callback. Seeds and sign-in (M-6 to M-15, M-19 to M-23) are apart."""
+
+OWNED: Final[frozenset[str]] = CUSTODY | CONNECTING
 """Rules of finished capabilities: each must be asserted by a test. A capability adds its own when it is finished."""
 
 

@@ -62,7 +62,7 @@ JSON = {"content-type": "application/json"}
         ("code=a;state=b", {"code": "a;state=b"}),
         ("&&state=s&&", {"state": "s"}),
         ("STATE=x&state=s", {"STATE": "x", "state": "s"}),
-        ("scope=a&scope=b", {"scope": "b"}),
+        ("hd=a&hd=b", {"hd": "b"}),
         ("a[]=1&a[]=2&state=s", {"a[]": "2", "state": "s"}),
         ("=x&state=s", {"": "x", "state": "s"}),
     ],
@@ -72,7 +72,7 @@ def test_parameters_as_a_browser_sends_them(text, expected):
     assert parameters(text) == expected
 
 
-@pytest.mark.parametrize("name", ["state", "code", "error", "iss"])
+@pytest.mark.parametrize("name", ["state", "code", "error", "iss", "scope"])
 @pytest.mark.parametrize(
     "shape", ["{0}=a&{0}=b", "{0}=a&{0}=a", "{0}=&{0}=a", "{0}&x=1&{0}=", "{0}=a&{1}=b", "x={0}&{0}=a&y=1&{1}="]
 )

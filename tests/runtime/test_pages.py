@@ -24,6 +24,8 @@ def hostile_error() -> errors.QuitclaimError:
 ALL = {
     "awaiting": pages.awaiting("AB12C-DE34F", "Acme & Sons"),
     "awaiting, nameless": pages.awaiting("AB12C-DE34F"),
+    "in progress": pages.in_progress("Acme & Sons"),
+    "in progress, nameless": pages.in_progress(),
     "connected": pages.connected("Acme & Sons"),
     "connected, nameless": pages.connected(),
     "failed": pages.failed(errors.StateInvalidError()),
@@ -181,8 +183,9 @@ def test_the_removal_page_names_the_providers_own_page_and_how_to_tell_the_app()
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_only_what_the_owner_alone_can_end_leads_to_the_removal_page(kind):
-    """Two errors; of every other the failure page tells."""
+    """Three errors; of every other the failure page tells."""
     error = kind.__new__(kind)
     errors.QuitclaimError.__init__(error)
+    owners = ("EXCHANGE_UNCONFIRMED", "OAUTH_CALLBACK_RECOVERY_REQUIRED", "PERMISSION_REMOVAL_REQUIRED")
 
-    assert pages.needs_removal(error) == (kind.code in ("EXCHANGE_UNCONFIRMED", "PERMISSION_REMOVAL_REQUIRED"))
+    assert pages.needs_removal(error) == (kind.code in owners)

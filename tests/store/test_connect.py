@@ -102,6 +102,7 @@ def test_a_visit_counts_and_makes_an_authorization(stage: Stage) -> None:
     assert stage.item(ticket_key(digest(ticket_text(stage.connection()))))["visits"] == 2
 
 
+@pytest.mark.rule("M-26")
 def test_a_discarded_state_holds_no_verifier(stage: Stage) -> None:
     """A passing error spends the authorization and nothing else."""
     rows.discard(stage, final=False)()
@@ -127,7 +128,7 @@ def test_a_final_answer_fails_the_connection(stage: Stage) -> None:
 # --- 4: begin --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("F-57", "U-2", "D-24")
+@pytest.mark.rule("F-57", "U-2", "D-24", "M-26", "M-38")
 def test_a_begin_records_the_exchange_before_anything_is_sent(stage: Stage) -> None:
     """The state is spent, the exchange is open and due at its window's end, and the barrier is shut."""
     exchange = stage.begun()
@@ -167,7 +168,7 @@ def test_a_begin_drops_a_finished_revocation(stage: Stage) -> None:
 # --- 5, 6, 7: hold ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("F-61", "U-3", "F-8")
+@pytest.mark.rule("F-61", "U-3", "F-8", "M-51")
 def test_a_hold_queues_the_grant_revoke_only(stage: Stage) -> None:
     """The queue item is leased to the exchange until the hold ends; barrier and connection are not touched."""
     stage.begun()
@@ -241,7 +242,7 @@ def test_wrong_codes_are_counted(stage: Stage) -> None:
 # --- 8: install ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("F-62", "I-4", "D-23")
+@pytest.mark.rule("F-62", "I-4", "D-23", "M-43", "M-44", "M-45")
 def test_an_install_makes_the_held_grant_the_live_one(stage: Stage) -> None:
     """Queue item gone, grant there, barrier open, account joined, connection ready: nothing of it is due any more."""
     rows.install(stage)()

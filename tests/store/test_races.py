@@ -49,7 +49,7 @@ def at_once(acts: Sequence[Callable[[], object]]) -> list[bool]:
         return list(pool.map(run, acts))
 
 
-@pytest.mark.rule("S-5", "F-18")
+@pytest.mark.rule("S-5", "F-18", "M-33")
 def test_of_a_hundred_begins_with_one_state_one_begins(stage: Stage, round_: int) -> None:
     """A callback that arrives a hundred times sends its code once."""
     stage.started()

@@ -179,7 +179,8 @@ def test_two_owners_of_one_account_do_not_touch_each_other(a_life: Callable[...,
 def test_a_second_start_replaces_the_first_link(life: Life) -> None:
     """The older link answers that it was superseded; the newer one works."""
     old = life.start()
-    new = life.start()
+    assert life.start() == old
+    new = expect(life.api.post(f"{life.path}/reconnect", json={}), 201)["connect_url"]
 
     page = life.browser.open(old)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
@@ -309,15 +310,23 @@ class Vault(Protocol):
         ...
 
     def seal_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret, nonce: Secret | None
+        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret | None, nonce: Secret | None
     ) -> bytes:
-        """PKCE verifier and nonce of one authorization."""
+        """PKCE verifier and nonce of one authorization, as far as the provider was given them."""
         ...
 
     def open_authorization(
         self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
-    ) -> tuple[Secret, Secret | None]:
+    ) -> tuple[Secret | None, Secret | None]:
         """Verifier and nonce."""
+        ...
+
+    def seal_hint(self, ticket: Secret, hint: Secret) -> str:
+        """Who the provider is to expect, readable only with the ticket, which is stored nowhere."""
+        ...
+
+    def open_hint(self, ticket: Secret, sealed: str) -> Secret:
+        """Who the provider is to expect."""
         ...
 
     def fingerprint(self, token: Secret) -> str:
@@ -380,7 +389,17 @@ class Client(Protocol):
 
     @property
     def scopes(self) -> frozenset[str]:
-        """The scopes that every authorization asks for."""
+        """The scopes that an authorization asks for, unless its start names others."""
+        ...
+
+    @property
+    def optional_scopes(self) -> frozenset[str]:
+        """What a start may ask for beyond them."""
+        ...
+
+    @property
+    def required_scopes(self) -> frozenset[str] | None:
+        """Without which a grant is refused; None: without any that was asked for."""
         ...
 
     @property
@@ -395,7 +414,7 @@ class Client(Protocol):
         """
         ...
 
-    def authorize_url(self, *, redirect_uri: str, state: Secret, challenge: str, nonce: Secret | None) -> str:
+    def authorize_url(self, asked: AuthorizationAsked) -> str:
         """Where the browser is sent (RFC 6749 section 4.1.1, RFC 7636 section 4.3)."""
         ...
 
@@ -403,7 +422,7 @@ class Client(Protocol):
         """Whether the callback's `iss` values are those of this provider (RFC 9207 section 2.4)."""
         ...
 
-    def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
         """The code turned into tokens: one request (RFC 6749 section 4.1.3)."""
         ...
 

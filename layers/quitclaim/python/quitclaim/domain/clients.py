@@ -10,7 +10,18 @@ SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """A scope-token (RFC 6749 section 3.3)."""
 CLIENT_ID: Final = re.compile(r"[\x20-\x7e]+")
 SECRET_REF: Final = re.compile(r"(ssm|secretsmanager):[A-Za-z0-9/_.:+=@-]+")
-FIELDS: Final = frozenset({"provider", "client_id", "secret", "scopes", "confirmation", "purge_on_loss"})
+FIELDS: Final = frozenset(
+    {
+        "provider",
+        "client_id",
+        "secret",
+        "scopes",
+        "optional_scopes",
+        "required_scopes",
+        "confirmation",
+        "purge_on_loss",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,10 @@ class ProviderClient:
     scopes: tuple[str, ...]
     confirmation: Literal["owner", "none"] = "owner"
     purge_on_loss: bool = False
+    optional_scopes: frozenset[str] = frozenset()
+    """What a start may ask for beyond *scopes*."""
+    required_scopes: frozenset[str] | None = None
+    """Without which a grant is refused; None: without any that was asked for."""
 
 
 class ClientFaultsError(ValueError):
@@ -57,9 +72,12 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         secret_ref is None or SECRET_REF.fullmatch(_text(secret_ref)) is not None,
         'secret: where it is kept, "ssm:<parameter name>" or "secretsmanager:<name or arn>", never the secret itself',
     )
-    listed = config.get("scopes", [])
-    scopes = tuple(dict.fromkeys(_text(scope) for scope in listed)) if isinstance(listed, list) else ("",)
-    must(all(SCOPE.fullmatch(scope) for scope in scopes), "scopes: a list of strings without spaces")
+    scopes, further, required = (
+        _scopes(config.get(field, [])) for field in ("scopes", "optional_scopes", "required_scopes")
+    )
+    for field, listed in (("scopes", scopes), ("optional_scopes", further), ("required_scopes", required)):
+        must(all(SCOPE.fullmatch(scope) for scope in listed), f"{field}: a list of strings without spaces")
+    must(set(required) <= {*scopes, *further, ""}, "required_scopes: name only scopes that can be asked for")
     confirmation = config.get("confirmation", "owner")
     must(confirmation in ("owner", "none"), 'confirmation: "owner" or "none"')
     purge_on_loss = config.get("purge_on_loss", False)
@@ -74,7 +92,14 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         scopes=scopes,
         confirmation="none" if confirmation == "none" else "owner",
         purge_on_loss=purge_on_loss is True,
+        optional_scopes=frozenset(further),
+        required_scopes=None if config.get("required_scopes") is None else frozenset(required),
     )
+
+
+def _scopes(listed: object) -> tuple[str, ...]:
+    """As they are listed, each once; what is no list is one that does not match."""
+    return tuple(dict.fromkeys(_text(scope) for scope in listed)) if isinstance(listed, list) else ("",)
 
 
 def _text(value: object) -> str:

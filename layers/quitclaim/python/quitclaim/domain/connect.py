@@ -25,6 +25,8 @@ from quitclaim.domain.limits import (
     CONFIRM_MS,
     GUARD_MS,
     LINK_VISITS,
+    TICKET_MIN_MS,
+    TICKET_MS,
     WINDOW_MS,
     WRONG_CODES,
 )
@@ -73,6 +75,8 @@ class Connection:
     failure: str | None = None
     closed_as: str | None = None
     pairs: tuple[str, ...] = ()
+    metadata: dict[str, str] | None = None
+    """What the app noted at the newest start; nothing here reads it."""
     v: int = 0
 
     @property
@@ -172,6 +176,10 @@ class Ticket:
     visits: int
     expires: int
     return_to: str | None = None
+    scopes: frozenset[str] = frozenset()
+    """What the start asks for, where that is not what the client always asks for."""
+    hint: str | None = None
+    """Who the provider is to expect, sealed under the ticket itself, which is stored nowhere."""
     v: int = 0
 
 
@@ -186,6 +194,8 @@ class Authorization:
     expires: int
     sealed: bytes | None = None
     return_to: str | None = None
+    scopes: frozenset[str] = frozenset()
+    """What the provider was asked for: the client's settings may change before the callback (RB-52)."""
     consumed_at: int | None = None
     discarded_at: int | None = None
     exchange: str | None = None
@@ -227,8 +237,9 @@ def may_start(connection: Connection | None, *, again: bool) -> bool:
     """
     Whether a start (*again*: a reconnect) begins a new generation; False: the existing connection is the answer (C-9).
 
-    A connection that waits in phase link may be started anew; one whose exchange is open blocks through the barrier,
-    not here. Raises the refusal that belongs to the state.
+    A start never disturbs a connection that is live or on its way out: it is told of it, and `reconnect` is refused. A
+    connection that waits in phase link may be started anew; one whose exchange is open blocks through the barrier, not
+    here. Raises the refusal that belongs to the state.
     """
     if connection is None or connection.state in (
         ConnectionState.NEEDS_RECONNECT,
@@ -236,15 +247,33 @@ def may_start(connection: Connection | None, *, again: bool) -> bool:
         ConnectionState.AUTHORIZING,
     ):
         return True
-    if connection.state is ConnectionState.REVOKED:
-        return again
     if connection.state is ConnectionState.RECONCILING_LINK:
         raise ConnectionReconcilingError(connection_id=connection.ref.connection)
+    if not again:
+        return False
+    if connection.state is ConnectionState.REVOKED:
+        return True
     raise StateConflictError(connection_id=connection.ref.connection, state=connection.state)
 
 
+def link_of(connection: Connection | None, now: int) -> int | None:
+    """
+    When the connection's link was made, if it still waits there and a user would have a minute to open it: such a link
+    may be the answer to the same start (U-12).
+    """
+    if connection is None or connection.phase is not Phase.LINK or connection.lapse_at is None:
+        return None
+    expires = connection.lapse_at - AUTHORIZATION_MS - GUARD_MS
+    return expires - TICKET_MS if now + TICKET_MIN_MS <= expires else None
+
+
 def started(
-    connection: Connection | None, ref: ConnectionRef, provider: str, client: str, ticket_expires: int
+    connection: Connection | None,
+    ref: ConnectionRef,
+    provider: str,
+    client: str,
+    ticket_expires: int,
+    metadata: dict[str, str] | None = None,
 ) -> Connection:
     """
     The connection once a start has happened: authorizing in phase link, one generation on. Its account stays pinned
@@ -266,6 +295,7 @@ def started(
         failure=None,
         closed_as=None,
         pairs=(),
+        metadata=metadata,
     )
 
 
@@ -300,6 +330,31 @@ def is_left_behind(connection: Connection, exchange: Exchange | None) -> bool:
         and exchange.outcome not in (ExchangeOutcome.OPEN, ExchangeOutcome.HELD)
     )
 
+
+KNOWN_ERRORS: Final = frozenset(
+    {
+        "access_denied",
+        "account_selection_required",
+        "consent_required",
+        "interaction_required",
+        "invalid_request",
+        "invalid_request_object",
+        "invalid_request_uri",
+        "invalid_scope",
+        "invalid_target",
+        "login_required",
+        "server_error",
+        "temporarily_unavailable",
+        "unauthorized_client",
+        "unsupported_response_type",
+        "user_cancelled_authorize",
+        "user_cancelled_login",
+    }
+)
+"""
+Errors of an authorization response that may be told and logged (RFC 6749 section 4.1.2.1, RFC 8707 section 2, OIDC core
+3.1.2.6, and LinkedIn's): anything else is a stranger's text.
+"""
 
 PASSING_ERRORS: Final = frozenset({"server_error", "temporarily_unavailable", "interaction_required", "login_required"})
 """

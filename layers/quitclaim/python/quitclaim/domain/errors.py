@@ -94,6 +94,13 @@ class ReturnToInvalidError(InvalidRequestError):
     sentence = "return_to is not on an allowed origin (template parameter ReturnOrigins)."
 
 
+class ScopeNotAllowedError(InvalidRequestError):
+    """A scope that the client's settings do not admit (S-23)."""
+
+    code = "SCOPE_NOT_ALLOWED"
+    sentence = "A scope is not among those that the client may ask for."
+
+
 class IfMatchRequiredError(InvalidRequestError):
     """A stop must name the generation it saw."""
 
@@ -214,6 +221,15 @@ class StateReplayedError(RefusedError):
 
     code = "OAUTH_STATE_REPLAYED"
     sentence = "This link or callback was used already."
+
+
+class CallbackRecoveryRequiredError(RefusedError):
+    """A callback whose earlier delivery may have obtained access that nobody holds (M-31)."""
+
+    code = "OAUTH_CALLBACK_RECOVERY_REQUIRED"
+    sentence = (
+        "An earlier delivery of this callback may have obtained access that nobody holds: remove it at the provider."
+    )
 
 
 class StateSupersededError(RefusedError):
@@ -395,6 +411,20 @@ class ClientConfigError(ProviderError):
 
     code = "CLIENT_MISCONFIGURED"
     sentence = "The client's credentials or settings for this provider are missing or refused."
+
+
+class FlowNotSupportedError(QuitclaimError):
+    """The catalogue's provider cannot be connected to (any more)."""
+
+    code = "CONNECTION_FLOW_NOT_SUPPORTED"
+    sentence = "This provider cannot be connected to."
+
+
+class CallbackUrlRequiredError(QuitclaimError):
+    """The stack does not know its public address, to which a provider would send the browser back."""
+
+    code = "CONNECTION_CALLBACK_URL_REQUIRED"
+    sentence = "The stack's public address is not set."
 
 
 # --- our own side ----------------------------------------------------------------------------------------------------

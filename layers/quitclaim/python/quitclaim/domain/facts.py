@@ -32,6 +32,10 @@ class ProviderFacts:
     has_identity: bool
     access_ttl_ms: int | None
     manual_page: str | None
+    connectable: bool = True
+    """False where the provider has shut its authorization down: what there is can still be revoked."""
+    pkce: bool = True
+    """False only where the provider is known to take no challenge."""
     posts_back: bool = False  # its answer to the browser is a form post (Apple), across sites
     reuse_kills_family: bool = False
     """A spent refresh token that is presented again ends everything that came from the same consent. Unknown is no."""

@@ -7,12 +7,15 @@ What a crash leaves behind is said at each step; the numbers are the transaction
 import base64
 import hashlib
 import hmac
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from quitclaim.domain.accounts import Account
+from quitclaim.domain.asked import AuthorizationAsked, asked_scopes, missing_scopes
 from quitclaim.domain.connect import (
+    KNOWN_ERRORS,
     PASSING_ERRORS,
     Authorization,
     Barrier,
@@ -31,6 +34,7 @@ from quitclaim.domain.connect import (
     hold_ends,
     is_last_wrong_code,
     is_left_behind,
+    link_of,
     may_start,
     may_visit,
     ready,
@@ -39,12 +43,14 @@ from quitclaim.domain.connect import (
 )
 from quitclaim.domain.errors import (
     BindingMismatchError,
+    CallbackRecoveryRequiredError,
     CallbackRejectedError,
     ClientConfigError,
     CodeMissingError,
     ConnectBlockedError,
     ConnectionNotFoundError,
     ExchangeUnconfirmedError,
+    FlowNotSupportedError,
     GenerationMovedError,
     GrantNotInstalledError,
     IdempotencyMismatchError,
@@ -63,6 +69,7 @@ from quitclaim.domain.errors import (
     StateInvalidError,
     StateMissingError,
     StateReplayedError,
+    StateSupersededError,
     TimeIsUpError,
     WrongCodeError,
 )
@@ -74,6 +81,7 @@ from quitclaim.domain.limits import (
     GUARD_MS,
     IDEMPOTENCY_TTL_MS,
     IDENTITY_CALL_MS,
+    LOSER_WAIT_MS,
     SAVE_MS,
     TICKET_MS,
 )
@@ -121,7 +129,12 @@ class Connecting:
 
 @dataclass(frozen=True)
 class StartRequest:
-    """What the app asks for. *again*: a reconnect, which may also follow a revoked connection."""
+    """
+    What the app asks for. *again*: a reconnect, which may also follow a revoked connection.
+
+    *scopes*: other than the client's usual ones. *login_hint*: who the provider is to expect (OIDC core 3.1.2.1).
+    *metadata*: notes of the app, checked.
+    """
 
     ref: ConnectionRef
     client: str
@@ -129,10 +142,17 @@ class StartRequest:
     provider: str | None = None
     again: bool = False
     idempotency_key: str | None = None
+    scopes: frozenset[str] = frozenset()
+    login_hint: Secret | None = None
+    metadata: dict[str, str] | None = None
 
-    def digest(self) -> str:
-        """What makes two requests the same."""
-        return digest("\n".join((*self.key_parts(), self.client, self.return_to or "")))
+    def digest(self, hint: str | None) -> str:
+        """What makes two requests the same. *hint*: a keyed digest of the login hint, which is easily guessed."""
+        parts = [*self.key_parts(), self.client, self.return_to or ""]
+        further = {"scopes": sorted(self.scopes), "hint": hint, "metadata": self.metadata}
+        if any(further.values()):
+            parts.append(json.dumps(further, sort_keys=True))
+        return digest("\n".join(parts))
 
     def key_parts(self) -> tuple[str, ...]:
         """The route, for the digest of the idempotency key."""
@@ -156,12 +176,17 @@ def start(request: StartRequest, world: Connecting) -> Started:
        exchange of the same owner and client ends. Crash before it: nothing happened. After it: the link lapses at
        `lapse_at` by itself.
 
-    Refused by the barrier before the user is sent away; the begin decides (TRANSACTIONS 7.18).
+    A start of a connection that is live or ending is answered with that connection, the same start of one whose link
+    still waits with that link (C-9, U-12): then nothing is written. Refused by the barrier before the user is sent
+    away; the begin decides.
     """
     ref = request.ref
     client = world.clients.named(request.client)
     if request.provider is not None and request.provider != client.provider:
         raise InvalidBodyError("provider: this client is another provider's", field="provider")
+    if not client.facts.connectable:
+        raise FlowNotSupportedError(provider=client.provider)
+    scopes = asked_scopes(request.scopes, client.scopes, client.optional_scopes)
     key = _idempotency_digest(request)
     for _ in range(TRIES):
         owner, before, barrier = world.reads.fence(ref, client.name)
@@ -175,22 +200,33 @@ def start(request: StartRequest, world: Connecting) -> Started:
             )
         if not may_start(before, again=request.again):
             return Started(_found(before), None, None)
+        if not request.again and key is None and (waiting := _same_link(request, before, scopes, world)) is not None:
+            return waiting
         resolved = _clear_of_settled(ref, barrier, client.name, world)
         now = world.clock.now()
         _refuse_blocked(resolved, now)
         expires = now + TICKET_MS
-        after = started(before, ref, client.provider, client.name, expires)
+        after = started(before, ref, client.provider, client.name, expires, request.metadata)
         ticket = world.vault.ticket(ref, after.generation, now)
         held = world.reads.held(resolved)
         record = None
         if key is not None:
             told: dict[str, str | int] = {"generation": after.generation, "started_at": now, "expires_at": expires}
-            record = Idempotency(ref.tenant, key, request.digest(), told, now + IDEMPOTENCY_TTL_MS)
+            record = Idempotency(ref.tenant, key, _request_digest(request, world), told, now + IDEMPOTENCY_TTL_MS)
         decision = Start(
             owner=owner,
             before=before,
             after=after,
-            ticket=Ticket(ref, after.generation, client.name, 0, expires, request.return_to),
+            ticket=Ticket(
+                ref=ref,
+                generation=after.generation,
+                client=client.name,
+                visits=0,
+                expires=expires,
+                return_to=request.return_to,
+                scopes=scopes,
+                hint=None if request.login_hint is None else world.vault.seal_hint(ticket, request.login_hint),
+            ),
             ticket_digest=digest(ticket.reveal()),
             now=now,
             idempotency=record,
@@ -219,13 +255,40 @@ def _first_answer(request: StartRequest, key: str, world: Connecting) -> Started
     if found is None:
         return None
     earlier, answer = found
-    if earlier != request.digest():
+    if earlier != _request_digest(request, world):
         raise IdempotencyMismatchError
     generation, expires = int(answer["generation"]), int(answer["expires_at"])
     client = world.clients.named(request.client)
-    connection = started(None, request.ref, client.provider, client.name, expires)
+    connection = started(None, request.ref, client.provider, client.name, expires, request.metadata)
     ticket = world.vault.ticket(request.ref, generation, int(answer["started_at"]))
     return Started(replace(connection, generation=generation), ticket, expires)
+
+
+def _request_digest(request: StartRequest, world: Connecting) -> str:
+    return request.digest(None if request.login_hint is None else world.vault.fingerprint(request.login_hint))
+
+
+def _same_link(
+    request: StartRequest, before: Connection | None, scopes: frozenset[str], world: Connecting
+) -> Started | None:
+    """
+    The link that waits, if this is the start that made it: the name of a connection is as good as a key (U-12).
+
+    A link that was opened as often as it may be, or that asks for something else, is replaced.
+    """
+    now = world.clock.now()
+    made_at = link_of(before, now)
+    if before is None or made_at is None:
+        return None
+    ticket = world.vault.ticket(before.ref, before.generation, made_at)
+    found = world.reads.ticket(ticket.reveal())
+    if found is None or not may_visit(found, now):
+        return None
+    hint = None if found.hint is None else world.vault.open_hint(ticket, found.hint)
+    asked = (request.client, request.return_to, scopes, request.login_hint, request.metadata)
+    if asked != (found.client, found.return_to, found.scopes, hint, before.metadata):
+        return None
+    return Started(before, ticket, found.expires)
 
 
 def _found(connection: Connection | None) -> Connection:
@@ -295,7 +358,11 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
     if refusal is not None:
         raise refusal
     client = world.clients.named(found.client)
-    state, verifier, binding = world.ids.new_secret(), world.ids.new_secret(), world.ids.new_secret()
+    if not client.facts.connectable:
+        raise FlowNotSupportedError(provider=client.provider)
+    state, binding = world.ids.new_secret(), world.ids.new_secret()
+    verifier = world.ids.new_secret() if client.facts.pkce else None
+    scopes = found.scopes or client.scopes
     state_digest = digest(state.reveal())
     authorization = Authorization(
         ref=found.ref,
@@ -305,14 +372,20 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
         expires=now + AUTHORIZATION_MS,
         sealed=world.vault.seal_authorization(state_digest, found.ref, found.generation, verifier, None),
         return_to=found.return_to,
+        scopes=scopes,
+    )
+    asked = AuthorizationAsked(
+        redirect_uri=redirect_uri(base_url, client),
+        state=state,
+        challenge=None if verifier is None else challenge_of(verifier),
+        scopes=scopes,
+        hint=None if found.hint is None else world.vault.open_hint(ticket, found.hint),
     )
     try:
         world.store.visit(found, digest(ticket.reveal()), authorization, state_digest, now)
     except MovedError as moved:
         raise StateInvalidError from moved
-    url = client.authorize_url(
-        redirect_uri=redirect_uri(base_url, client), state=state, challenge=challenge_of(verifier), nonce=None
-    )
+    url = client.authorize_url(asked)
     return Visit(url, cookie_name(state_digest), binding, cross_site_post=client.facts.posts_back)
 
 
@@ -336,7 +409,11 @@ def cookie_name(state_digest: str) -> str:
 
 @dataclass(frozen=True)
 class Callback:
-    """What came back through the browser, read from the raw query or form; repeated parameters are refused before."""
+    """
+    What came back through the browser, read from the raw query or form; repeated parameters are refused before.
+
+    *scopes*: what was granted, where the provider says so here (Strava) and not in its token answer.
+    """
 
     provider: str
     state: Secret | None
@@ -344,11 +421,15 @@ class Callback:
     error: str | None
     iss: tuple[str, ...]
     cookies: Mapping[str, str]
+    scopes: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
 class CallbackOutcome:
-    """What the browser is told. *confirm_code* only while the grant waits for its owner."""
+    """
+    What the browser is told: `ready`, `awaiting_confirmation` with the *confirm_code*, or `in_progress` where another
+    delivery of the same callback is still at work.
+    """
 
     connection_id: str
     provider: str
@@ -439,7 +520,7 @@ def _complete(
         code=callback.code, verifier=verifier, redirect_uri=redirect_uri(base_url, client), timeout_ms=limit
     )
     tokens = _returned(answer, exchange, client, world)
-    held, pairs, revocation = _hold(answer, tokens, exchange, client, world)
+    held, pairs, revocation = _hold(answer, tokens, exchange, _consent(callback, authorization, client), client, world)
     held = _identified(tokens, held, revocation, client, deadline, world)
     if client.confirmation == "owner":
         code = world.vault.confirm_code(held.id, held.started)
@@ -454,7 +535,7 @@ def _outcome_again(
 ) -> CallbackOutcome:
     """
     The same browser brings the same callback again: the first delivery owns the outcome, and this shows it as long as
-    it stands (M-30, RB-49).
+    it stands (M-30, RB-49). One that is still at work is waited for a moment; nothing is ever done twice.
 
     1. `record_identity`, where the worker that held the grant died before it: no code is shown for a grant that nobody
        knows the account of. Crash: as after the first delivery's hold.
@@ -464,18 +545,52 @@ def _outcome_again(
     if owner is None or owner.is_deleted:
         raise OwnerDeletedError
     exchange = world.reads.exchange(ref, authorization.exchange or "")
+    waited = 0
+    while exchange is not None and _is_at_work(exchange) and waited < LOSER_WAIT_MS:
+        if deadline.remaining_ms() < SAVE_MS + IDENTITY_CALL_MS:
+            break
+        world.clock.pause(REPEAT_STEP_MS)
+        waited += REPEAT_STEP_MS
+        exchange = world.reads.exchange(ref, exchange.id)
+    if waited:
+        connection = world.reads.connection(ref)
     if connection is not None and exchange is not None and connection.exchange == exchange.id:
+        if _is_at_work(exchange):
+            return CallbackOutcome(ref.connection, client.provider, "in_progress", authorization.return_to)
         if exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) > world.clock.now():
-            code = None
-            if exchange.use is not None:
-                _identified_again(exchange, client, deadline, world)
-                code = world.vault.confirm_code(exchange.id, exchange.started)
+            _identified_again(exchange, client, deadline, world)
+            code = world.vault.confirm_code(exchange.id, exchange.started)
             return CallbackOutcome(
                 ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code
             )
         if exchange.outcome is ExchangeOutcome.INSTALLED and connection.state is ConnectionState.READY:
             return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
-    raise refusal_of_link(connection, authorization.generation) or StateReplayedError(connection_id=ref.connection)
+    raise _refusal_again(connection, authorization, exchange)
+
+
+REPEAT_STEP_MS: Final = 500
+"""How often a repeated callback looks whether the first one has come to its end."""
+
+
+def _is_at_work(exchange: Exchange) -> bool:
+    """Whether the delivery that began the exchange may still bring it to its end by itself."""
+    return exchange.outcome is ExchangeOutcome.OPEN or (
+        exchange.outcome is ExchangeOutcome.HELD and exchange.use is None
+    )
+
+
+def _refusal_again(
+    connection: Connection | None, authorization: Authorization, exchange: Exchange | None
+) -> QuitclaimError:
+    """What a repeated callback is told whose first delivery brought nothing that stands (M-30, M-31)."""
+    name = authorization.ref.connection
+    refusal = refusal_of_link(connection, authorization.generation)
+    if exchange is not None and not isinstance(refusal, StateSupersededError):
+        if exchange.outcome is ExchangeOutcome.UNCONFIRMED and exchange.acknowledged is None:
+            return CallbackRecoveryRequiredError(connection_id=name)
+        if exchange.outcome is ExchangeOutcome.CLEANUP:
+            return GrantNotInstalledError(connection_id=name, reason=exchange.reason)
+    return refusal or StateReplayedError(connection_id=name)
 
 
 def _identified_again(held: Exchange, client: Client, deadline: Deadline, world: Connecting) -> None:
@@ -495,7 +610,9 @@ def _discard(callback: Callback, authorization: Authorization, state_digest: str
     The provider granted nothing: the state is spent without an exchange. A final answer fails the connection, a passing
     one leaves the link.
     """
-    refusal: QuitclaimError = CallbackRejectedError() if callback.error else CodeMissingError()
+    refusal: QuitclaimError = CodeMissingError()
+    if callback.error:
+        refusal = CallbackRejectedError(reason=callback.error if callback.error in KNOWN_ERRORS else "other")
     owner, connection = world.reads.owner_and_connection(authorization.ref)
     if owner is None or owner.is_deleted:
         raise OwnerDeletedError
@@ -514,7 +631,7 @@ def _discard(callback: Callback, authorization: Authorization, state_digest: str
     raise refusal
 
 
-def _verifier(authorization: Authorization, state_digest: str, world: Connecting) -> Secret:
+def _verifier(authorization: Authorization, state_digest: str, world: Connecting) -> Secret | None:
     if authorization.sealed is None:
         raise StateReplayedError
     try:
@@ -574,6 +691,29 @@ def _end(exchange: Exchange, reason: str, world: Connecting, *, unconfirmed: boo
 
 
 @dataclass(frozen=True)
+class Consent:
+    """What the user was asked for, which of it is needed, and what the callback says was granted."""
+
+    asked: frozenset[str]
+    required: frozenset[str]
+    named: frozenset[str] | None
+
+    def granted(self, grant: TokenGrant | None) -> frozenset[str] | None:
+        """By the token answer, else by the callback; None where neither names any (M-39, RB-55)."""
+        return self.named if grant is None or grant.scopes is None else grant.scopes
+
+    def missing(self, grant: TokenGrant | None) -> frozenset[str]:
+        """What is needed and was not granted (S-23)."""
+        return missing_scopes(self.required, self.granted(grant))
+
+
+def _consent(callback: Callback, authorization: Authorization, client: Client) -> Consent:
+    asked = authorization.scopes or client.scopes
+    required = asked if client.required_scopes is None else asked & client.required_scopes
+    return Consent(asked, required, callback.scopes)
+
+
+@dataclass(frozen=True)
 class Tokens:
     """The tokens of an answer: a whole grant, or what an unusable answer still held."""
 
@@ -607,10 +747,11 @@ def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
 
 
 def _hold(
-    answer: TokenAnswer, tokens: Tokens, exchange: Exchange, client: Client, world: Connecting
+    answer: TokenAnswer, tokens: Tokens, exchange: Exchange, consent: Consent, client: Client, world: Connecting
 ) -> tuple[Exchange, TokenPair, Revocation]:
     """
-    Seal what was returned before anything about it is judged, and queue it, leased to the exchange.
+    Seal what was returned before anything about it is judged, and queue it, leased to the exchange. A grant that lacks
+    what is needed is not sealed for use: nobody can confirm it, whatever happens after.
 
     Too late, or another grant is held already: it is due for revocation now instead, in a row that nothing can refuse
     (D-2, D-30).
@@ -619,7 +760,8 @@ def _hold(
     grant, material = tokens.grant, tokens.materials
     access = grant.access_token if grant is not None else material[0].token
     pair = TokenPair(MAIN, access, grant.refresh_token if grant else None, grant.token_type if grant else "Bearer")
-    confirms = client.confirmation == "owner" and grant is not None
+    missing = consent.missing(grant)
+    confirms = client.confirmation == "owner" and grant is not None and not missing
     account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
     fp = vault.fingerprint(material[0].token)
     held = replace(
@@ -632,7 +774,7 @@ def _hold(
         refresh_until=_until(now, grant.refresh_expires_in_s if grant else None),
         subject=account,
         account=account,
-        scopes=_scopes(grant, client),
+        scopes=consent.granted(grant) or consent.asked,
     )
     revocation = Revocation(
         rid=exchange.rid,
@@ -675,6 +817,11 @@ def _hold(
     if grant is None:
         _release(held, "malformed_answer", world)
         raise GrantNotInstalledError(connection_id=ref.connection)
+    if missing:
+        _release(held, "insufficient_scope", world)
+        raise GrantNotInstalledError(
+            "Not everything that is needed was granted.", connection_id=ref.connection, reason="insufficient_scope"
+        )
     return held, pair, revocation
 
 
@@ -781,11 +928,6 @@ def _lifetime_s(grant: TokenGrant | None, facts: ProviderFacts) -> int | None:
 
 def _until(now: int, seconds: int | None) -> int | None:
     return None if seconds is None else now + seconds * 1000
-
-
-def _scopes(grant: TokenGrant | None, client: Client) -> frozenset[str]:
-    """The granted scopes; where the answer names none they are those that were asked for (RFC 6749 section 5.1)."""
-    return client.scopes if grant is None or grant.scopes is None else frozenset(grant.scopes)
 
 
 def _release(exchange: Exchange, reason: str, world: Connecting) -> None:

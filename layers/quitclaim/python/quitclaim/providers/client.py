@@ -8,6 +8,7 @@ from typing import Literal
 
 import httpx
 
+from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.errors import ClientConfigError
 from quitclaim.domain.facts import ProviderFacts
@@ -90,8 +91,18 @@ class OAuthClient:
 
     @property
     def scopes(self) -> frozenset[str]:
-        """The scopes that every authorization asks for."""
+        """The scopes that an authorization asks for, unless its start names others."""
         return frozenset(self._settings.scopes)
+
+    @property
+    def optional_scopes(self) -> frozenset[str]:
+        """What a start may ask for beyond them."""
+        return self._settings.optional_scopes
+
+    @property
+    def required_scopes(self) -> frozenset[str] | None:
+        """Without which a grant is refused; None: without any that was asked for."""
+        return self._settings.required_scopes
 
     @property
     def purge_on_loss(self) -> bool:
@@ -102,17 +113,15 @@ class OAuthClient:
         """Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read."""
         self._secret()
 
-    def authorize_url(self, *, redirect_uri: str, state: Secret, challenge: str, nonce: Secret | None) -> str:
+    def authorize_url(self, asked: AuthorizationAsked) -> str:
         """Where the browser is sent."""
-        return oauth2.authorize_url(
-            self._spec, self._settings, redirect_uri, state, challenge, self._settings.scopes, nonce
-        )
+        return oauth2.authorize_url(self._spec, self._settings, asked)
 
     def is_issuer(self, values: Sequence[str]) -> bool:
         """Whether the callback's `iss` values are those of this provider."""
         return oauth2.check_iss(self._spec, values)
 
-    def exchange(self, *, code: Secret, verifier: Secret, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
         """The code turned into tokens: one request. Raises `ClientConfigError` before anything is sent."""
         secret = self._secret()
         return oauth2.exchange(

@@ -13,6 +13,7 @@ from urllib.parse import quote, quote_plus, urlencode
 
 import httpx
 
+from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import Material
@@ -29,37 +30,38 @@ def s256_challenge(verifier: Secret) -> str:
     return _unpadded(hashlib.sha256(verifier.reveal().encode("ascii")).digest())
 
 
-def authorize_url(
-    spec: ProviderSpec,
-    client: ProviderClient,
-    redirect_uri: str,
-    state: Secret,
-    challenge: str,
-    scopes: Sequence[str],
-    nonce: Secret | None = None,
-) -> str:
+def authorize_url(spec: ProviderSpec, client: ProviderClient, asked: AuthorizationAsked) -> str:
     """
     Where the browser is sent (RFC 6749 section 4.1.1, RFC 7636 section 4.3).
 
     The URL holds the state: it belongs into a Location header and nowhere else. A provider of which it is not known
     whether it takes PKCE gets the challenge; it must ignore what it does not know (RFC 6749 section 3.1).
     """
+    return f"{spec.authorize.url}?{urlencode(authorization_params(spec, client, asked), quote_via=quote)}"
+
+
+def authorization_params(spec: ProviderSpec, client: ProviderClient, asked: AuthorizationAsked) -> dict[str, str]:
+    """The parameters of an authorization request; the catalogue's own never replace ours."""
     params = {
         **dict(spec.authorize.params),
         "response_type": "code",
         "client_id": client.client_id,
-        "redirect_uri": redirect_uri,
-        "state": state.reveal(),
+        "redirect_uri": asked.redirect_uri,
+        "state": asked.state.reveal(),
     }
-    if scopes:
-        params["scope"] = spec.authorize.scope_separator.join(scopes)
-    if spec.authorize.pkce != "none":
-        params |= {"code_challenge": challenge, "code_challenge_method": "S256"}
-    if nonce is not None:
-        params["nonce"] = nonce.reveal()
+    if asked.scopes:
+        # As the client lists them; a few providers show them in this order.
+        usual = [scope for scope in client.scopes if scope in asked.scopes]
+        params["scope"] = spec.authorize.scope_separator.join([*usual, *sorted(asked.scopes - set(usual))])
+    if asked.challenge is not None:
+        params |= {"code_challenge": asked.challenge, "code_challenge_method": "S256"}
+    if asked.nonce is not None:
+        params["nonce"] = asked.nonce.reveal()
+    if asked.hint is not None:
+        params["login_hint"] = asked.hint.reveal()
     if spec.authorize.response_mode != "query":
         params["response_mode"] = spec.authorize.response_mode
-    return f"{spec.authorize.url}?{urlencode(params, quote_via=quote)}"
+    return params
 
 
 def check_iss(spec: ProviderSpec, iss_values: Sequence[str]) -> bool:
@@ -79,11 +81,19 @@ def check_iss(spec: ProviderSpec, iss_values: Sequence[str]) -> bool:
 
 
 def build_exchange(
-    spec: ProviderSpec, client: ProviderClient, secret: Secret | None, code: Secret, verifier: Secret, redirect_uri: str
+    spec: ProviderSpec,
+    client: ProviderClient,
+    secret: Secret | None,
+    code: Secret,
+    verifier: Secret | None,
+    redirect_uri: str,
 ) -> OutgoingRequest:
-    """The token request for a code (RFC 6749 section 4.1.3)."""
+    """
+    The token request for a code (RFC 6749 section 4.1.3). A verifier is sent whenever its challenge was, whatever the
+    catalogue says by now (RB-52).
+    """
     fields = {"grant_type": "authorization_code", "code": code.reveal(), "redirect_uri": redirect_uri}
-    if spec.authorize.pkce != "none":
+    if verifier is not None:
         fields["code_verifier"] = verifier.reveal()
     return _token_request(spec.token.url, spec, client, secret, fields)
 
@@ -94,7 +104,7 @@ def exchange(
     client: ProviderClient,
     secret: Secret | None,
     code: Secret,
-    verifier: Secret,
+    verifier: Secret | None,
     redirect_uri: str,
     timeout_ms: int,
 ) -> TokenAnswer:

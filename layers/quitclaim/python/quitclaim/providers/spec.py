@@ -172,6 +172,8 @@ class ProviderSpec:
             has_identity=self.identity.is_known,
             access_ttl_ms=lifetime * 1000 if isinstance(lifetime, int) else None,
             manual_page=self.revocation.manual_page,
+            connectable=self.status == "active",
+            pkce=self.authorize.pkce != "none",
             posts_back=self.authorize.response_mode == "form_post",
             reuse_kills_family=self.refresh.reuse_kills_family == "yes",
             idle_limit_ms=idle_limit * 1000 if isinstance(idle_limit, int) else None,

@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from quitclaim.domain.asked import HINT_MAX
 from quitclaim.domain.errors import InvalidBodyError
 from quitclaim.domain.tokens import MAIN
 
@@ -14,23 +15,30 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
+Scope = Annotated[str, Field(min_length=1, max_length=300)]
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 """Read as text here; whether it is an id of ours is for `domain.ids` to say, with a code of its own."""
 
 
-class Connect(Body):
+class Asked(Body):
+    """What every start may ask for."""
+
+    return_to: Annotated[str, Field(max_length=2000)] | None = None
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=100)] | None = None
+    login_hint: Annotated[str, Field(min_length=1, max_length=HINT_MAX)] | None = None
+    metadata: dict[str, str] | None = None
+
+
+class Connect(Asked):
     """Begin a connection."""
 
     connection_id: Name
     provider: Name
     client: Name | None = None
-    return_to: Annotated[str, Field(max_length=2000)] | None = None
 
 
-class Reconnect(Body):
+class Reconnect(Asked):
     """Begin the next generation."""
-
-    return_to: Annotated[str, Field(max_length=2000)] | None = None
 
 
 class Confirm(Body):

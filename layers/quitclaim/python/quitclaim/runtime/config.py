@@ -14,7 +14,12 @@ from urllib.parse import urlsplit
 from botocore.exceptions import BotoCoreError, ClientError
 
 from quitclaim.domain.clients import ClientFaultsError, ProviderClient, read_client
-from quitclaim.domain.errors import ClientConfigError, ProviderNotRegisteredError, StoreError
+from quitclaim.domain.errors import (
+    CallbackUrlRequiredError,
+    ClientConfigError,
+    ProviderNotRegisteredError,
+    StoreError,
+)
 from quitclaim.domain.limits import MINUTE
 from quitclaim.domain.return_to import LOOPBACK
 from quitclaim.domain.secret import Secret
@@ -39,6 +44,13 @@ class StackConfig:
     clients: dict[str, ProviderClient]
     faulty: frozenset[str]
     read_at: int
+
+    @property
+    def address(self) -> str:
+        """The public address. Raises `CallbackUrlRequiredError` where none is set (M-3)."""
+        if not self.base_url:
+            raise CallbackUrlRequiredError
+        return self.base_url
 
     @property
     def is_local(self) -> bool:

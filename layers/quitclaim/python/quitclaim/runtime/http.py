@@ -51,7 +51,7 @@ STATUS: Final[Mapping[type[QuitclaimError], int]] = {
 
 MAX_BODY: Final = 64 * 1024
 MAX_PARAMETER: Final = 4_096
-SINGLE: Final = frozenset({"state", "code", "error", "iss"})
+SINGLE: Final = frozenset({"state", "code", "error", "iss", "scope"})
 JSON: Final = "application/json"
 NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from quitclaim.domain.errors import (
     BindingMismatchError,
+    CallbackRecoveryRequiredError,
     CallbackRejectedError,
     ConnectBlockedError,
     ExchangeUnconfirmedError,
@@ -91,6 +92,11 @@ def awaiting(code: str, provider: str | None = None) -> str:
     return page("awaiting", code=code, provider=provider)
 
 
+def in_progress(provider: str | None = None) -> str:
+    """The same callback was delivered before, and its outcome is not known yet."""
+    return page("in_progress", provider=provider)
+
+
 def connected(provider: str | None = None) -> str:
     """Done."""
     return page("connected", provider=provider)
@@ -107,7 +113,7 @@ def failed(error: QuitclaimError) -> str:
 
 def needs_removal(error: QuitclaimError) -> bool:
     """Whether only the owner can end what the provider may have granted: then the removal page says how."""
-    return isinstance(error, ExchangeUnconfirmedError | RemovalRequiredError)
+    return isinstance(error, ExchangeUnconfirmedError | RemovalRequiredError | CallbackRecoveryRequiredError)
 
 
 def removal(provider: str | None, manual_page: str | None, error: QuitclaimError | None = None) -> str:

@@ -27,6 +27,8 @@ def connection(view: ConnectionView) -> dict[str, Any]:
         body["confirm_until"] = view.confirm_until
     if of.scopes:
         body["scopes"] = sorted(of.scopes)
+    if of.metadata is not None:
+        body["metadata"] = of.metadata
     if of.failure is not None:
         body["failure"] = of.failure
     if of.closed_as is not None:

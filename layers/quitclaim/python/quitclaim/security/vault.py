@@ -10,6 +10,7 @@ from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.ports import Clock
+from quitclaim.security.hints import open_hint, seal_hint
 from quitclaim.security.keys import AUTHORIZATION, INDEX, REVOKE, USE, KeyRing
 from quitclaim.security.macs import Macs
 from quitclaim.security.sealing import Binding, Sealer
@@ -86,19 +87,32 @@ class RingVault:
     # --- an authorization ---
 
     def seal_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret, nonce: Secret | None
+        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret | None, nonce: Secret | None
     ) -> bytes:
-        """PKCE verifier and nonce of one authorization."""
-        body = {"verifier": verifier.reveal(), "nonce": None if nonce is None else nonce.reveal()}
+        """PKCE verifier and nonce of one authorization, as far as the provider was given them."""
+        body = {
+            "verifier": None if verifier is None else verifier.reveal(),
+            "nonce": None if nonce is None else nonce.reveal(),
+        }
         return self._seal(body, _authorization(state_digest, ref, generation))
 
     def open_authorization(
         self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
-    ) -> tuple[Secret, Secret | None]:
+    ) -> tuple[Secret | None, Secret | None]:
         """Verifier and nonce."""
         body = self._open(sealed, _authorization(state_digest, ref, generation))
-        nonce = body["nonce"]
-        return Secret(_text(body["verifier"])), None if nonce is None else Secret(nonce)
+        verifier, nonce = body["verifier"], body["nonce"]
+        return None if verifier is None else Secret(verifier), None if nonce is None else Secret(nonce)
+
+    # --- under a ticket ---
+
+    def seal_hint(self, ticket: Secret, hint: Secret) -> str:
+        """Who the provider is to expect, readable only with the ticket, which is stored nowhere."""
+        return seal_hint(ticket, hint)
+
+    def open_hint(self, ticket: Secret, sealed: str) -> Secret:
+        """Who the provider is to expect."""
+        return open_hint(ticket, sealed)
 
     # --- keyed digests ---
 

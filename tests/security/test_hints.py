@@ -1,0 +1,42 @@
+"""What is sealed under a ticket is read with that ticket and with nothing else."""
+
+import base64
+
+import pytest
+
+from quitclaim.domain.errors import SealBrokenError
+from quitclaim.domain.secret import Secret
+from quitclaim.security.hints import open_hint, seal_hint
+
+TICKET = Secret("T" * 43)
+HINT = Secret("ann@example.com")
+
+
+def test_a_hint_opens_under_its_ticket():
+    """The same text; and two seals of one text are different."""
+    one, other = seal_hint(TICKET, HINT), seal_hint(TICKET, HINT)
+
+    assert open_hint(TICKET, one) == open_hint(TICKET, other) == HINT
+    assert one != other
+    assert HINT.reveal() not in base64.urlsafe_b64decode(one).decode("latin-1")
+
+
+@pytest.mark.rule("S-14")
+def test_another_ticket_opens_nothing():
+    """Nor does any altered byte."""
+    sealed = seal_hint(TICKET, HINT)
+    raw = base64.urlsafe_b64decode(sealed)
+
+    with pytest.raises(SealBrokenError):
+        open_hint(Secret("U" * 43), sealed)
+    for place in range(len(raw)):
+        altered = raw[:place] + bytes([raw[place] ^ 1]) + raw[place + 1 :]
+        with pytest.raises(SealBrokenError):
+            open_hint(TICKET, base64.urlsafe_b64encode(altered).decode())
+
+
+@pytest.mark.parametrize("text", ["", "x", "====", "A" * 44, "not base64!", "ä"])
+def test_what_is_no_seal_is_broken(text):
+    """Whatever stands there."""
+    with pytest.raises(SealBrokenError):
+        open_hint(TICKET, text)
