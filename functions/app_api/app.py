@@ -140,7 +140,8 @@ def report_token(tenant: str, owner: str, connection_id: str) -> Response[str]:
     """The app was refused with a token that it was handed out."""
     ref = ConnectionRef.checked(tenant, owner, connection_id)
     body = parsed(Report, json_body(event()))
-    suspect = report(ref, checked_id(body.token, "token"), body.token_version, reads=parts.reads, store=parts.tokens)
+    pair = checked_id(body.token, "token")
+    suspect = report(ref, pair, body.token_version, reads=parts.reads, store=parts.tokens, breaker=wired.breaker)
     parts.telemetry.count("TokensReported")
     return answer({"suspect": suspect})
 

@@ -76,6 +76,7 @@ CLIENT_TOKEN_WINDOW_MS = 600 * SECOND
         (REVOKE_CALL_MS, 15),
         (LOSER_WAIT_MS, 5),
         (EFFECT_MS, 60),
+        (limits.OVERDUE_MS, 86_400),
         (AUTHORIZATION_MS, 900),
         (TICKET_MS, 900),
         (TICKET_MIN_MS, 60),
@@ -100,7 +101,8 @@ def test_counts_have_the_values_that_were_checked():
     """Link visits, wrong codes, blockers, attempts, pairs, batch, shards."""
     assert limits.LINK_VISITS == 20
     assert limits.WRONG_CODES == 5
-    assert limits.POISON_CLAIMS == 5
+    assert (limits.POISON_CLAIMS, limits.REFUSALS) == (5, 5)
+    assert (limits.REPORTS, limits.REPORT_WINDOW_MS) == (100, 300 * SECOND)
     assert (BLOCKERS, ATTEMPTS, PAIRS, BATCH, SHARDS) == (32, 2, 2, 25, 4)
     assert limits.TOKEN_MAX_CHARS == 16_384
 

@@ -5,9 +5,9 @@ import pytest
 from quitclaim.domain.attention import Retry, Subject, attention_of, retry_of
 from quitclaim.domain.connect import ExchangeOutcome
 from quitclaim.domain.errors import InvalidIdError
-from quitclaim.domain.limits import GUARD_MS, POISON_CLAIMS
+from quitclaim.domain.limits import GUARD_MS, OVERDUE_MS, POISON_CLAIMS
 from quitclaim.domain.revocations import RevocationState, is_poison
-from tests.domain.values import AROUND, NOW, REF, a_revocation, an_exchange
+from tests.domain.values import AROUND, NOW, REF, a_revocation, an_exchange, an_intent
 
 
 @pytest.mark.parametrize("acknowledged", [None, NOW])
@@ -39,20 +39,54 @@ def test_an_exchange_is_listed_while_it_is_unconfirmed(outcome: ExchangeOutcome,
     assert (found is not None) is (outcome is ExchangeOutcome.UNCONFIRMED and acknowledged is None)
 
 
-@pytest.mark.parametrize("text", ["r1", "a.b-c_d", "x:acme:ann:google:x1", "x:~YQ:o:c:id"])
+@pytest.mark.parametrize("closed", [None, NOW])
+def test_a_stop_is_listed_until_it_is_closed(closed: int | None) -> None:
+    """When it belongs there is the writer's to say."""
+    found = attention_of(an_intent(closed=closed), owner_deleted=True)
+
+    assert (found is None) is (closed is not None)
+    if found is not None:
+        assert (found.state, found.since, found.level.label, found.owner_deleted) == ("stopping", NOW, "pending", True)
+
+
+@pytest.mark.parametrize(("at", "overdue"), [(t, t >= 0) for t in AROUND])
+def test_a_stop_is_overdue_after_a_day(at: int, overdue: bool) -> None:
+    """At the instant itself; never once it is closed."""
+    assert an_intent().is_overdue(NOW + OVERDUE_MS + at) is overdue
+    assert not an_intent(closed=NOW).is_overdue(NOW + OVERDUE_MS + at)
+
+
+@pytest.mark.parametrize("text", ["r1", "a.b-c_d", "x:acme:ann:google:x1", "x:~YQ:o:c:id", "s:acme:ann:google:12"])
 def test_a_name_is_read_as_it_was_written(text: str) -> None:
-    """Both kinds."""
+    """All kinds."""
     assert str(Subject.read(text)) == text
 
 
-def test_the_two_kinds_are_told_apart() -> None:
+def test_the_kinds_are_told_apart() -> None:
     """No id of ours holds a colon."""
     assert Subject.read("x1") == Subject(rid="x1")
     assert Subject.read("x:acme:ann:google:x1") == Subject(ref=REF, exchange="x1")
     assert Subject.of_exchange(an_exchange()) == Subject(ref=REF, exchange="x1")
+    assert Subject.of_stop(an_intent()) == Subject.read("s:acme:ann:google:3") == Subject(ref=REF, stop=3)
 
 
-@pytest.mark.parametrize("text", ["", ":", "x:", "x:a:b:c", "y:a:b:c:d", "x:a:b:c:d:e", "x:a/b:c:d:e", "r 1", ".."])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ":",
+        "x:",
+        "x:a:b:c",
+        "y:a:b:c:d",
+        "x:a:b:c:d:e",
+        "x:a/b:c:d:e",
+        "r 1",
+        "..",
+        "s:a:b:c:x",
+        "s:a:b:c:",
+        "s:a:b:c:1:2",
+    ],
+)
 def test_anything_else_is_no_name(text: str) -> None:
     """Refused before it is looked up."""
     with pytest.raises(InvalidIdError):

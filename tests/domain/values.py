@@ -83,6 +83,7 @@ def an_intent(**changes: Any) -> StopIntent:
         "token": "t1",
         "client": "web",
         "purge": "done",
+        "since": NOW,
         "next": NOW,
         "comp_derived": True,
     }

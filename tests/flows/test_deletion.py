@@ -19,6 +19,7 @@ from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.stamps import connection_item
 from quitclaim.store.stop import StopStore
+from tests.fakes.breakers import Unbroken
 from tests.fakes.clock import Budget, MovableClock
 from tests.fakes.ids import SeededIds
 from tests.fakes.invocations import RecordingKick
@@ -103,7 +104,7 @@ def test_a_deleted_owner_is_answered_owner_deleted(world: World) -> None:
         lambda: world.start(),
         lambda: world.start(again=True),
         lambda: world.confirm(None, generation=77),
-        lambda: report(GOOGLE, "main", 1, reads=world.reads, store=world.handing_out.store),
+        lambda: report(GOOGLE, "main", 1, reads=world.reads, store=world.handing_out.store, breaker=Unbroken()),
         lambda: view(GOOGLE, reads=world.reads, clock=world.clock),
         lambda: all_views(OWNER, reads=world.reads, clock=world.clock),
     ):

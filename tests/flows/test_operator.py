@@ -15,15 +15,17 @@ from quitclaim.domain.errors import (
     TooEarlyToAcknowledgeError,
 )
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import CLAIM_LEASE_MS, DEADLINE_MS, GUARD_MS, POISON_CLAIMS
+from quitclaim.domain.limits import CLAIM_LEASE_MS, DEADLINE_MS, GUARD_MS, OVERDUE_MS, POISON_CLAIMS
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked, Operating, acknowledge_for_deleted, attention, retry
-from quitclaim.store.keys import revocation_key
+from quitclaim.flows.reconcile import reconcile
+from quitclaim.store.keys import barrier_key, intent_key, revocation_key
 from quitclaim.store.operator import OperatorStore
 from quitclaim.store.revocations import RevocationStore
+from tests.fakes.clock import Budget
 from tests.fakes.provider import answers, lost_answer, lost_request
 from tests.fakes.tables import WorkerKilledError, ambiguous, killed_after
-from tests.flows.world import GOOGLE, OTHER, OWNER, World
+from tests.flows.world import GOOGLE, OTHER, OWNER, RECONCILE_MS, World
 
 OPERATOR = Asked("arn:aws:iam::111122223333:user/olga", "the provider confirmed by phone")
 
@@ -82,12 +84,75 @@ def test_a_notice_is_on_the_list_until_it_is_acknowledged(world: World) -> None:
     """By its id, with level, state and where it belongs; nothing of the account."""
     rid = expired(world)
 
-    (found,) = listed(world)
+    found, stop = sorted(listed(world), key=lambda each: each.state)
 
     assert (found.subject, found.ref, found.level.label) == (Subject(rid=rid), GOOGLE, "permission_removal_required")
     assert (found.state, found.quarantined, found.owner_deleted) == ("expired", False, False)
+    assert stop.state == "stopping"
     world.acknowledge()
+    world.reconcile()
     assert listed(world) == []
+
+
+@pytest.mark.parametrize("ms", [-1, 0])
+def test_a_stop_that_is_open_for_a_day_is_on_the_list(world: World, ms: int) -> None:
+    """From the first look after 24 hours until it is closed; it is shown, and nothing can be done to it by hand."""
+    world.connect()
+    stopped_at = world.clock.now()
+    world.disconnect()
+    world.stand_in.alter(intent_key(GOOGLE, 1), put={"comp_open": 1})  # something of the app's is never done
+    world.clock.move(to=stopped_at + OVERDUE_MS + ms)
+    world.reconcile()
+
+    stops = [each for each in listed(world) if each.subject.stop is not None]
+
+    assert len(stops) == (ms >= 0)
+    if stops:
+        (found,) = stops
+        assert (str(found.subject), found.ref, found.client) == ("s:acme-app:ann:google:1", GOOGLE, "acme")
+        assert (found.level.label, found.state, found.since) == ("pending", "stopping", stopped_at)
+        assert world.revoking.store.gauges()["StopsOverdue"] == 1
+        with pytest.raises(NoticeNotFoundError):
+            retry(found.subject, OPERATOR, operating(world))
+        with pytest.raises(NoticeNotFoundError):
+            acknowledge_for_deleted(found.subject, OPERATOR, operating(world))
+        assert audits(world) == []
+
+
+def test_a_stop_leaves_the_list_when_it_closes(world: World) -> None:
+    """And it is put there once, however often it is looked at."""
+    world.connect()
+    world.disconnect()
+    world.stand_in.alter(intent_key(GOOGLE, 1), put={"comp_open": 1})
+    world.minutes_pass(2)
+    world.clock.move(ms=OVERDUE_MS)
+    world.reconcile()
+    (first,) = world.reads.intents(GOOGLE)
+    world.clock.move(minutes=20)
+    world.reconcile()
+    (second,) = world.reads.intents(GOOGLE)
+    assert (second.overdue, second.tries) == (first.overdue, first.tries + 1)
+
+    world.stand_in.alter(intent_key(GOOGLE, 1), put={"comp_open": 0})
+    world.clock.move(minutes=20)
+    world.reconcile()
+
+    (closed,) = world.reads.intents(GOOGLE)
+    assert (closed.overdue, listed(world), world.revoking.store.gauges()["StopsOverdue"]) == (None, [], 0)
+    assert closed.closed == world.clock.now()
+
+
+def test_a_stop_that_fails_at_every_look_is_on_the_list(world: World) -> None:
+    """It is put there before anything that may fail."""
+    world.connect()
+    world.disconnect()
+    world.stand_in.alter(barrier_key(OWNER, "acme"), put={"owed": 7})  # nobody can read that
+    world.clock.move(ms=OVERDUE_MS)
+
+    reconcile(Budget(RECONCILE_MS), world.reconciling)
+
+    assert [kind for kind, _ in world.faults if kind == "stop"] == ["stop"]
+    assert [str(each.subject) for each in listed(world)] == ["s:acme-app:ann:google:1"]
 
 
 def test_an_exchange_of_unknown_outcome_is_on_the_list(world: World) -> None:
@@ -274,14 +339,14 @@ def test_a_notice_of_a_deleted_owner_is_closed_with_a_reason(world: World) -> No
     """As its owner would have; the connection closes as attested, and the audit trail says by whom."""
     rid = expired(world)
     delete_owner(OWNER, world.stopping)
-    assert [each.owner_deleted for each in listed(world)] == [True]
+    assert [each.owner_deleted for each in listed(world)] == [True, True]
 
     acknowledge_for_deleted(Subject(rid=rid), OPERATOR, operating(world))
 
-    assert listed(world) == []
+    assert [each.state for each in listed(world)] == ["stopping"]
     assert audits(world) == [("acknowledge", rid, OPERATOR.by, OPERATOR.reason)]
     world.minutes_pass(20)
-    assert world.connection().closed_as == "attested"
+    assert (world.connection().closed_as, listed(world)) == ("attested", [])
 
 
 def test_an_exchange_of_a_deleted_owner_is_closed_likewise(world: World) -> None:

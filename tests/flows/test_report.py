@@ -5,8 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from quitclaim.domain.errors import ConnectionNotFoundError, NeedsReconnectError, QuitclaimError
-from quitclaim.domain.limits import GUARD_MS, REFRESH_LEASE_MS
+from quitclaim.domain.limits import GUARD_MS, REFRESH_LEASE_MS, REPORT_WINDOW_MS, REPORTS
 from quitclaim.flows.tokens import report
+from quitclaim.store.pace import ReportBreaker
+from tests.fakes.breakers import Unbroken
 from tests.fakes.provider import answers, lost_answer, lost_request, not_connected
 from tests.flows.world import GOOGLE, OTHER, World
 
@@ -14,7 +16,7 @@ STATIC = {"refresh__rotates": "no", "refresh__old_token_after_rotation": "unknow
 
 
 def reported(world: World, version: int = 1, pair: str = "main") -> bool:
-    return report(GOOGLE, pair, version, reads=world.reads, store=world.handing_out.store)
+    return report(GOOGLE, pair, version, reads=world.reads, store=world.handing_out.store, breaker=Unbroken())
 
 
 def without_refresh(new_world: Callable[..., World]) -> World:
@@ -51,7 +53,7 @@ def test_a_reported_version_is_refreshed_by_the_next_call(world: World) -> None:
 
 @pytest.mark.rule("F-26")
 def test_a_report_stops_nothing(world: World) -> None:
-    """The connection is ready before and after it, and nobody is told of anything (DESIGN 19)."""
+    """The connection is ready before and after it, and nobody is told of anything ."""
     world.connect()
     told = world.events()
 
@@ -107,6 +109,47 @@ def test_a_report_of_what_is_not_there(world: World) -> None:
     world.disconnect()
     assert reported(world) is False
     assert world.connection().state == "revoking"
+
+
+def test_a_burst_of_reports_of_one_client_marks_nothing(world: World) -> None:
+    """
+    So many of a client in one window are admitted; what is reported beyond that is answered and told of, and nothing is
+    written. Another client, and the next window, begin at nought.
+    """
+    world.connect()
+    told: list[str] = []
+    breaker = ReportBreaker(world.table, world.clock, world.ids, told.append)
+    world.clock.move(to=-(-world.clock.now() // REPORT_WINDOW_MS) * REPORT_WINDOW_MS)
+    assert all(breaker.admits("acme") for _ in range(REPORTS))
+    before = world.stand_in.everything()
+
+    def report_it() -> bool:
+        return report(GOOGLE, "main", 1, reads=world.reads, store=world.handing_out.store, breaker=breaker)
+
+    assert (report_it(), report_it()) == (False, False)
+    assert (told, world.stand_in.everything()) == (["acme", "acme"], before)
+    assert not world.reads.grant(GOOGLE, "main").is_suspect
+    assert (world.connection().state, world.token().token_version) == ("ready", 1)
+    assert breaker.admits("another")
+
+    world.clock.move(ms=REPORT_WINDOW_MS)
+
+    assert report_it() is True
+    assert [(each["reports"], each["SK"]) for each in world.items("pace") if each["PK"] == "N#acme"] == [
+        (str(REPORTS), f"{world.clock.now() - REPORT_WINDOW_MS:013d}"),
+        ("1", f"{world.clock.now():013d}"),
+    ]
+
+
+def test_a_report_that_marks_nothing_anyway_is_not_counted(world: World) -> None:
+    """An older version, or one that is suspect already."""
+    world.connect()
+    breaker = ReportBreaker(world.table, world.clock, world.ids, [].append)
+
+    for version in (1, 1, 1, 2):
+        report(GOOGLE, "main", version, reads=world.reads, store=world.handing_out.store, breaker=breaker)
+
+    assert [each["reports"] for each in world.items("pace")] == ["1"]
 
 
 def test_a_suspect_token_is_not_handed_out_while_the_provider_is_away(world: World) -> None:

@@ -11,7 +11,7 @@ from quitclaim.flows.connect import CallbackFailedError
 from quitclaim.flows.reconcile import Reconciled, reconcile
 from quitclaim.store.keys import account_key, connection_key, exchange_key
 from tests.fakes.clock import Budget
-from tests.fakes.provider import answers, lost_answer, lost_request
+from tests.fakes.provider import Misbehaviour, answers, lost_answer, lost_request
 from tests.fakes.tables import ambiguous
 from tests.flows.world import GOOGLE, OTHER, World
 
@@ -193,7 +193,10 @@ def test_an_attempt_that_fails_touches_no_grant_of_the_same_account(world: World
 
 @pytest.mark.rule("U-19", "F-63")
 def test_a_clean_up_that_fails_is_made_good_by_itself(world: World) -> None:
-    """Another account's grant cannot be released for the table is out: once its hold is over the sweep revokes it."""
+    """
+    Another account's grant cannot be released for the table is out: the caller is told of the account, somebody of the
+    table, and once the hold is over the sweep revokes what it held.
+    """
     world.connect(account="alice")
     world.disconnect()
     world.minutes_pass(3)
@@ -203,13 +206,63 @@ def test_a_clean_up_that_fails_is_made_good_by_itself(world: World) -> None:
     with pytest.raises(CallbackFailedError) as failed:
         world.come_back(callback)
 
-    assert failed.value.cause.code == "STORAGE_UNAVAILABLE"
+    assert failed.value.cause.details["reason"] == "identity_mismatch"
+    assert [(kind, type(fault).__name__) for kind, fault in world.faults] == [("clean-up", "StoreError")]
+    world.faults.clear()
     assert world.exchange().outcome == "held"
     assert world.unaccounted() == []
     world.table.faults = []
     world.minutes_pass(3)
     assert world.server.live() == []
     assert (world.connection().state, world.notice()) == ("failed", "confirmed")
+
+
+REFUSED = {
+    "the provider refuses": (answers(400, {"error": "invalid_grant"}), "PROVIDER_REFUSED", [None]),
+    "nobody answers": (lost_answer, "EXCHANGE_UNCONFIRMED", [None]),
+    "nothing usable is answered": (
+        answers(200, {"access_token": 7, "refresh_token": "rt-1"}),
+        "GRANT_NOT_INSTALLED",
+        [None, None],
+    ),
+}
+
+
+@pytest.mark.rule("U-19")
+@pytest.mark.parametrize(("answer", "code", "before"), REFUSED.values(), ids=REFUSED.keys())
+def test_an_end_that_cannot_be_recorded_hides_no_outcome(
+    world: World, answer: Misbehaviour, code: str, before: list[None]
+) -> None:
+    """The exchange ends at its own time, in a notice or in the sweep; *before*: writes that are still done."""
+    world.server.next("/token", answer)
+    callback = world.callback()
+    world.table.faults = [*before, *[ambiguous] * 12]
+
+    with pytest.raises(CallbackFailedError) as failed:
+        world.come_back(callback)
+
+    assert failed.value.cause.code == code
+    assert [kind for kind, _ in world.faults] == ["clean-up"]
+    world.faults.clear()
+    world.table.faults = []
+    world.minutes_pass(3)
+    assert world.connection().state == "failed"
+    assert world.exchange().outcome in ("unconfirmed", "cleanup")
+
+
+@pytest.mark.rule("U-19")
+def test_a_grant_that_cannot_be_stored_is_the_one_thing_that_is_no_clean_up(world: World) -> None:
+    """Ownership could not be stored: 503, and the exchange ends in a notice (the one 503 of the rule)."""
+    callback = world.callback()
+    world.table.faults = [None, *[ambiguous] * 12]
+
+    with pytest.raises(CallbackFailedError) as failed:
+        world.come_back(callback)
+
+    assert failed.value.cause.code == "STORAGE_UNAVAILABLE"
+    world.table.faults = []
+    world.minutes_pass(3)
+    assert world.notice() == "permission_removal_required"
 
 
 @pytest.mark.rule("U-19")

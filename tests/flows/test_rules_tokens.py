@@ -74,6 +74,8 @@ def test_a_lease_that_cannot_be_given_back_fails_nothing(world: World) -> None:
     token = world.token()
 
     assert token.token_version == 1
+    assert [kind for kind, _ in world.faults] == ["clean-up"]
+    world.faults.clear()
     grant = world.reads.grant(GOOGLE, "main")
     assert grant is not None
     assert len(grant.attempts) == 1

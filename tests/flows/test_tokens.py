@@ -22,8 +22,10 @@ from quitclaim.domain.limits import (
     LOSER_WAIT_MS,
     MINUTE,
     REFRESH_LEASE_MS,
+    REFUSALS,
     SAVED_RECENTLY_MS,
     SOFT_MARGIN_MS,
+    ladder_step_ms,
 )
 from quitclaim.domain.stop import StopReason
 from quitclaim.flows.stop import lose_grant
@@ -328,7 +330,6 @@ NOTHING_DONE: dict[str, tuple[Misbehaviour, type[QuitclaimError]]] = {
     "out": (answers(503), ProviderBusyError),
     "it never left": (not_connected, ProviderBusyError),
     "the client is refused": (answers(401, {"error": "invalid_client"}), ClientConfigError),
-    "refused without a verdict": (answers(400, {"error": "strange"}), ProviderBusyError),
 }
 
 
@@ -349,6 +350,119 @@ def test_a_refresh_that_did_nothing_leaves_no_trace(
     assert (grant.tv, grant.attempts, grant.lease) == (1, frozenset(), None)
     assert world.connection().state == "ready"
     assert world.token().token_version == 2
+
+
+STRANGE = answers(400, {"error": "invalid_request", "error_description": "Token is not valid"})
+
+
+@pytest.mark.rule("RB-16")
+def test_the_same_refusal_again_and_again_is_a_verdict_in_the_end(world: World) -> None:
+    """
+    A dead token that is called an invalid request: it is asked about on the ladder, whoever calls, and the fifth time
+    in the same words the grant is lost, as if the provider had said so.
+    """
+    connected(world, left_ms=0)
+    world.server.next("/token", *[STRANGE] * (REFUSALS + 1))
+    for number in range(1, REFUSALS):
+        asked = world.server.asked.count("/token")
+        for _ in range(3):
+            with pytest.raises(ProviderBusyError) as told:
+                world.token()
+            assert told.value.retry_after_ms == ladder_step_ms(number)
+        grant = world.reads.grant(GOOGLE, "main")
+        assert grant is not None
+        assert (grant.refused_as, grant.refusals, grant.attempts) == ("invalid_request", number, frozenset())
+        assert world.server.asked.count("/token") == asked + 1  # never a storm
+        world.clock.move(ms=ladder_step_ms(number))
+
+    with pytest.raises(NeedsReconnectError):
+        world.token()
+
+    assert (world.connection().state, world.connection().failure) == ("needs_reconnect", "grant_rejected")
+    assert world.notice() == "pending"
+
+
+@pytest.mark.rule("RB-16")
+@pytest.mark.parametrize(
+    ("between", "counted"),
+    [
+        (answers(400, {"error": "invalid_target"}), ("invalid_target", 1)),
+        (answers(503), ("invalid_request", 1)),
+        (not_connected, ("invalid_request", 1)),
+    ],
+    ids=["other words", "not now", "it never left"],
+)
+def test_only_the_same_words_in_a_row_count(world: World, between: Misbehaviour, counted: tuple[str, int]) -> None:
+    """Other words begin anew; what says nothing of the token is not counted; a grant that is given forgets it all."""
+    connected(world, left_ms=0)
+    world.server.next("/token", STRANGE, between)
+    for _ in range(2):
+        with pytest.raises(ProviderBusyError):
+            world.token()
+        world.clock.move(minutes=1)
+
+    grant = world.reads.grant(GOOGLE, "main")
+    assert grant is not None
+    assert (grant.refused_as, grant.refusals) == counted
+    assert world.token().token_version == 2
+    grant = world.reads.grant(GOOGLE, "main")
+    assert grant is not None
+    assert (grant.refused_as, grant.refusals) == (None, None)
+
+
+def test_a_client_that_is_refused_ends_no_grant(world: World) -> None:
+    """However often: it is the client's settings that the provider does not take (RB-20)."""
+    connected(world, left_ms=0)
+    world.server.next("/token", *[answers(401, {"error": "invalid_client"})] * (REFUSALS + 3))
+    for _ in range(REFUSALS + 3):
+        with pytest.raises(ClientConfigError):
+            world.token()
+        world.clock.move(minutes=15)
+
+    assert (world.connection().state, world.token().token_version) == ("ready", 2)
+
+
+@pytest.mark.rule("F-26")
+@pytest.mark.parametrize("purges", [False, True])
+def test_a_loss_purges_where_the_client_says_so(new_world: Callable[..., World], purges: bool) -> None:
+    """
+    `purge_on_loss`: the loss leaves what a disconnect leaves, its purge is told, and no start comes before it; else the
+    app's data stays and nothing but the revocation stands before a start.
+    """
+    world = new_world()
+    world.clients.add("acme", confirmation="none", purge_on_loss=purges)
+    connected(world, left_ms=0)
+    world.server.removes("alice")
+
+    with pytest.raises(NeedsReconnectError):
+        world.token()
+
+    (intent,) = world.reads.intents(GOOGLE)
+    barrier = world.reads.barriers(OWNER)["acme"]
+    assert (intent.purge, intent.comp_derived) == (("pending", None) if purges else ("done", True))
+    assert barrier.purges == ({"google#1"} if purges else frozenset())
+    assert [each.purge_pending for each in world.status().notices] == [purges]
+    world.minutes_pass(2)
+    assert world.events("purge.completed") == (["purge.completed"] if purges else [])
+    assert world.reads.barriers(OWNER)["acme"].purges == frozenset()
+    assert world.connection().state == "needs_reconnect"
+    assert world.connect(again=True).state == "ready"
+
+
+@pytest.mark.rule("F-26")
+def test_a_refresh_given_up_purges_likewise(new_world: Callable[..., World]) -> None:
+    """A loss is a loss, whoever finds it."""
+    world = new_world()
+    world.clients.add("acme", confirmation="none", purge_on_loss=True)
+    connected(world, left_ms=0)
+    world.server.next("/token", lost_answer, lost_answer)
+    with pytest.raises(OutcomeUnknownError):
+        world.token()
+
+    world.minutes_pass(3)
+
+    assert world.connection().failure == "refresh_unconfirmed"
+    assert world.events("purge.completed") == ["purge.completed"]
 
 
 @pytest.mark.parametrize("misbehaviour", [answers(503), lost_answer], ids=["not now", "unknown"])
@@ -559,7 +673,11 @@ def test_a_lost_grant_during_a_refresh_takes_the_new_token_along(world: World) -
     assert grant is not None
     world.server.next(
         "/token",
-        after(lambda: lose_grant(grant, StopReason.GRANT_REJECTED, refused_attempt=None, world=world.stopping)),
+        after(
+            lambda: lose_grant(
+                grant, StopReason.GRANT_REJECTED, refused_attempt=None, purges=False, world=world.stopping
+            )
+        ),
     )
 
     with pytest.raises(NeedsReconnectError):
@@ -668,9 +786,17 @@ def test_a_stale_handle_loses_nothing(world: World) -> None:
     world.token()
     before = world.stand_in.everything()
 
-    assert lose_grant(stale, StopReason.GRANT_REJECTED, refused_attempt=None, world=world.stopping) is False
     assert (
-        lose_grant(replace(stale, generation=9), StopReason.GRANT_REJECTED, refused_attempt=None, world=world.stopping)
+        lose_grant(stale, StopReason.GRANT_REJECTED, refused_attempt=None, purges=False, world=world.stopping) is False
+    )
+    assert (
+        lose_grant(
+            replace(stale, generation=9),
+            StopReason.GRANT_REJECTED,
+            refused_attempt=None,
+            purges=False,
+            world=world.stopping,
+        )
         is False
     )
 

@@ -79,6 +79,10 @@ class World:
         self.reads = Reads(self.table)
         self._vaults: dict[str, RingVault] = {}
 
+    def cleaned_up_in_vain(self, kind: str, fault: Exception) -> None:
+        """A flow tells of a clean-up that failed."""
+        self.faults.append((kind, fault))
+
     # --- what the functions are made of ---
 
     def vault(self, function: str) -> RingVault:
@@ -99,6 +103,7 @@ class World:
             self.clock,
             self.ids,
             self.kick,
+            self.cleaned_up_in_vain,
         )
 
     @cached_property
@@ -113,6 +118,7 @@ class World:
             self.clock,
             self.ids,
             self.kick,
+            self.cleaned_up_in_vain,
         )
 
     @cached_property

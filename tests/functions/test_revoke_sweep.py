@@ -60,6 +60,7 @@ def test_the_schedule_revokes_what_is_due(stage):
         "RevocationsExpired": [0.0],
         "RevocationsInQuarantine": [0.0],
         "RemovalNotices": [0.0],
+        "StopsOverdue": [0.0],
     }
 
 

@@ -10,6 +10,8 @@ MISSING_DATA = {
     "RevocationsExpired": "ignore",
     "RemovalNotices": "ignore",
     "AccountCountsWrong": "ignore",
+    "StopsOverdue": "ignore",
+    "ReportsBurst": "notBreaching",
     "SweepHeartbeat": "breaching",
     "ReconcileSilent": "breaching",
     "MaintainSilent": "breaching",
@@ -87,6 +89,8 @@ def test_a_missing_heartbeat_alarms() -> None:
         ("RemovalNotices", "revoke_sweep"),
         ("SweepHeartbeat", "revoke_sweep"),
         ("AccountCountsWrong", "maintain"),
+        ("StopsOverdue", "revoke_sweep"),
+        ("ReportsBurst", "app_api"),
     ],
 )
 def test_metrics_of_ours_are_found_by_the_service(name: str, service: str) -> None:

@@ -269,7 +269,7 @@ class Books:
             for item in items:
                 if expected is not None:
                     yield from _entry(item, "due", "d1", "d2", expected(item))
-                if ty in ("revocation", "exchange"):
+                if ty in ("revocation", "exchange", "intent"):
                     yield from _attention(ty, item)
                 if ty == "connection":
                     tenant = item["PK"].split("#")[1]
@@ -426,9 +426,13 @@ def _entry(item: Item, index: str, partition: str, sort: str, expected: tuple[st
 
 def _attention(ty: str, item: Item) -> Iterable[str]:
     if ty == "exchange":
-        asks = item["outcome"] == "unconfirmed" and "acknowledged" not in item
+        what, asks = ty, item["outcome"] == "unconfirmed" and "acknowledged" not in item
+    elif ty == "intent":
+        what, asks = "stop", "overdue" in item and "closed" not in item
+    elif item["state"] == "pending":
+        what, asks = "quarantine", "quarantined" in item
     else:
-        is_notice = item["state"] in NOTICES and "acknowledged" not in item
-        asks = is_notice or (item["state"] == "pending" and "quarantined" in item)
-    if asks != ("a1" in item and "a2" in item) or (asks and not item["a1"].startswith(ty + "#")):
+        what = "expired" if item["state"] in ("expired", "unreadable") else "notice"
+        asks = item["state"] in NOTICES and "acknowledged" not in item
+    if asks != ("a1" in item and "a2" in item) or (asks and not item["a1"].startswith(what + "#")):
         yield f"I-16: {item['SK']} of {item['PK']} {'is not' if asks else 'is'} shown to whom must look at it"

@@ -44,6 +44,7 @@ from quitclaim.flows.tokens import hand_out, report
 from quitclaim.ports import Key
 from quitclaim.runtime import views
 from quitclaim.store.operator import OperatorStore
+from tests.fakes.breakers import Unbroken
 from tests.proof import reference
 from tests.proof.judge import faults_at_rest, faults_of_state
 from tests.proof.ledger import Fault, Kind, Refreshing
@@ -442,7 +443,7 @@ class Custody(RuleBasedStateMachine):
         version = (grant.version if grant else 1) - behind
 
         def flow(ports: Ports) -> bool:
-            return report(_connection(ref), MAIN, version, reads=ports.reads, store=ports.tokens)
+            return report(_connection(ref), MAIN, version, reads=ports.reads, store=ports.tokens, breaker=Unbroken())
 
         request = partial(reference.report, ref=ref, version=version)
         self._ask(f"{_name(ref)} report version {version}", flow, request, ref, mishap)

@@ -702,6 +702,7 @@ def _answered(run: Run, name: str, sent: Sent) -> Step:
     attempt = state.attempts[name]
     if sent.outcome in ("unknown", "refused", "busy", "not_sent"):
         is_unknown = sent.outcome == "unknown"
+        yield MAYBE  # what only cleans up may fail: the caller is told what came of the request all the same (U-19)
         state.attempt(name, outcome="unconfirmed" if is_unknown else "ended")
         run.fail(name)
         yield None
@@ -732,6 +733,7 @@ def _answered(run: Run, name: str, sent: Sent) -> Step:
         state.attempt(name, outcome="cleanup", token=sent.token)
         state.owed[name] = replace(owed, next=now, lease=None, held=False, listed=True)
         yield None
+        yield MAYBE
         run.fail(name)
         yield None
         raise Refused("GRANT_NOT_INSTALLED")
@@ -742,6 +744,7 @@ def _answered(run: Run, name: str, sent: Sent) -> Step:
     state.owed[name] = owed
     yield None
     if not suffices:
+        yield MAYBE
         run.release(name)
         yield None
         raise Refused("GRANT_NOT_INSTALLED")
@@ -760,6 +763,7 @@ def _identified(run: Run, name: str) -> Step:
     sent = run.send("identity", attempt.token or "")
     pinned = state.connections[attempt.ref].account
     if sent.account is None or pinned not in (None, sent.account):
+        yield MAYBE
         run.release(name)
         yield None
         raise Refused("GRANT_NOT_INSTALLED")
@@ -790,6 +794,7 @@ def _installed(run: Run, name: str) -> Step:
             until, _ = state.killed[attempt.account]
         admitted = until < attempt.started
     if not admitted:
+        yield MAYBE
         run.release(name)
         yield None
         raise Refused("GRANT_NOT_INSTALLED")
@@ -835,6 +840,7 @@ def _wrong_code(run: Run, name: str) -> Step:
     if attempt.outcome != "held":
         raise Refused("CONNECTION_STATE_CONFLICT")
     if attempt.wrong + 1 >= WRONG_CODES:
+        yield MAYBE
         run.release(name)
         yield None
         raise Refused("GRANT_NOT_INSTALLED")
@@ -927,6 +933,7 @@ def _without_refresh(run: Run, ref: Ref, hard: int) -> Step:
                 yield None
                 raise Refused("NEEDS_RECONNECT")
             case "read":
+                yield MAYBE
                 run.state.grants[ref] = replace(grant, suspect=False)
                 yield None
     return _handed(run, grant)

@@ -33,6 +33,7 @@ from quitclaim.flows.revocations import revoke
 from quitclaim.flows.stop import disconnect
 from quitclaim.flows.tokens import report
 from quitclaim.ports import Key
+from tests.fakes.breakers import Unbroken
 from tests.proof.ledger import Fault, Kind, Refreshing
 from tests.proof.scripts import (
     BASE,
@@ -95,7 +96,7 @@ def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
     """The app saw a 401 with a version of the token: that version is handed out no more unasked."""
 
     def run(ports: Ports) -> Any:
-        is_suspect = report(ref, MAIN, version, reads=ports.reads, store=ports.tokens)
+        is_suspect = report(ref, MAIN, version, reads=ports.reads, store=ports.tokens, breaker=Unbroken())
         grant = ports.world.table.item(Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#{MAIN}"))
         if is_suspect and grant is not None and grant["tv"] == version and grant.get("suspect") != version:
             ports.world.seen.neglected.append(f"DESIGN 19: version {version} was reported, and nobody remembers")

@@ -743,12 +743,30 @@ class Ports:
     @property
     def connecting(self) -> Connecting:
         return Connecting(
-            self.reads, self.connects, self.revocations, self.clients, self.vault, self.clock, self.ids, self
+            self.reads,
+            self.connects,
+            self.revocations,
+            self.clients,
+            self.vault,
+            self.clock,
+            self.ids,
+            self,
+            self.world.on_fault,
         )
 
     @property
     def handing_out(self) -> HandingOut:
-        return HandingOut(self.reads, self.tokens, self.stops, self.clients, self.vault, self.clock, self.ids, self)
+        return HandingOut(
+            self.reads,
+            self.tokens,
+            self.stops,
+            self.clients,
+            self.vault,
+            self.clock,
+            self.ids,
+            self,
+            self.world.on_fault,
+        )
 
     @property
     def stopping(self) -> Stopping:

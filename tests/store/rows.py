@@ -618,6 +618,11 @@ def purge_done(stage: Stage) -> Act:
     return partial(stage.reconciles.purge_done, stage.intent(), stage.now, has_barrier=True)
 
 
+def show_overdue(stage: Stage) -> Act:
+    stage.queued()
+    return partial(stage.reconciles.show_overdue, stage.intent(), stage.now)
+
+
 def compensations_derived(stage: Stage) -> Act:
     stage.queued()
     return partial(stage.reconciles.compensations_derived, stage.intent())
@@ -1077,6 +1082,16 @@ ROWS: tuple[Row, ...] = (
             *CLOSE_REFUSALS,
             Refusal("the account moved", "account", moved(ACCOUNT_KEY)),
             Refusal("nothing lives there", "account", has(ACCOUNT_KEY, live=0)),
+        ),
+    ),
+    Row(
+        "57 stop overdue",
+        show_overdue,
+        1,
+        (
+            Refusal("it is closed", "intent", has(INTENT, closed=1)),
+            Refusal("it is shown", "intent", has(INTENT, overdue=1)),
+            Refusal("it is gone", "intent", gone(INTENT)),
         ),
     ),
 )

@@ -319,6 +319,7 @@ class Stage:
             client=CLIENT,
             purge="done" if loss else "pending",
             comp_derived=True if loss else None,
+            since=self.now,
             next=self.now,
             rids=frozenset({revocation.rid}) if revocation else frozenset(),
         )

@@ -1,5 +1,7 @@
 """What reconciliation writes: rows 32, 43, 44 (its last part), 46, 47, and the heartbeat."""
 
+from functools import partial
+
 import pytest
 
 from quitclaim.domain.connect import ConnectionState
@@ -102,6 +104,19 @@ def test_a_stop_that_cannot_close_is_looked_at_later(stage: Stage) -> None:
 
     assert (stage.intent().next, stage.intent().tries) == (later, 1)
     assert stage.due("stop") == [(intent_key(REF, 1), later)]
+
+
+def test_a_stop_that_is_overdue_is_shown_until_it_closes(stage: Stage) -> None:
+    """With its tenant; from then on by itself."""
+    rows.closable(stage)
+    stage.reconciles.show_overdue(stage.intent(), stage.now)
+    (entry,) = stage.attention("stop")
+    assert (entry["SK"], entry["t"], stage.intent().overdue) == ("S#google#1", "acme-app", stage.now)
+
+    close = partial(stage.reconciles.close, stage.intent(), stage.connection(), stage.barrier(), Close.CONFIRMED)
+    close({}, stage.now)
+
+    assert (stage.attention("stop"), stage.intent().overdue) == ([], None)
 
 
 def test_a_close_says_revoked_where_the_provider_confirmed(stage: Stage) -> None:

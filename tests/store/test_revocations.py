@@ -235,7 +235,7 @@ def test_a_settle_erases_the_material_and_leaves_the_finishing_step(
     assert revocation.settled_by is not None
     assert stage.due("finish") == [(REVOCATION, stage.now)]
     assert stage.due("revoke", CLIENT) == []
-    assert len(stage.attention("revocation")) == is_notice
+    assert len(stage.attention("notice")) == is_notice
 
 
 @pytest.mark.rule("F-53", "I-8", "D-3")
@@ -310,7 +310,7 @@ def test_a_quarantined_revocation_keeps_its_material_and_is_looked_at(stage: Sta
     assert (revocation.state, revocation.quarantined) == (RevocationState.PENDING, stage.now)
     assert (revocation.attempts, revocation.lease, revocation.next) == (0, None, later)
     assert revocation.material[0].sealed == b"sealed revoke-only"
-    assert [entry["PK"] for entry in stage.attention("revocation")] == ["Q#r-1"]
+    assert [entry["PK"] for entry in stage.attention("quarantine")] == ["Q#r-1"]
 
 
 @pytest.mark.parametrize("fault", [applied_then_ambiguous, ambiguous, busy])
@@ -366,7 +366,8 @@ def test_the_deadline_erases_what_was_not_revoked(stage: Stage, quarantined: boo
     assert (revocation.material, revocation.lease, revocation.next) == ((), None, None)
     assert stage.due("finish") == [(REVOCATION, stage.now)]
     assert stage.due("revoke", CLIENT) == []
-    assert [(entry["PK"], entry["t"]) for entry in stage.attention("revocation")] == [("Q#r-1", "acme-app")]
+    assert [(entry["PK"], entry["t"]) for entry in stage.attention("expired")] == [("Q#r-1", "acme-app")]
+    assert stage.attention("quarantine") == []
 
 
 # --- 39-41: after it -------------------------------------------------------------------------------------------------
@@ -426,7 +427,7 @@ def test_an_acknowledged_notice_is_off_the_barrier(stage: Stage) -> None:
 
     assert stage.revocation().acknowledged == stage.now
     assert (stage.revocation().state, stage.barrier().acks) == (RevocationState.UNCONFIRMED, frozenset())
-    assert stage.attention("revocation") == []
+    assert stage.attention("notice") == []
     assert "removal.acknowledged" in stage.told()
 
 
@@ -459,6 +460,7 @@ def test_gauges_count_what_waits_for_somebody(stage: Stage) -> None:
         "RevocationsExpired": 1,
         "RevocationsInQuarantine": 0,
         "RemovalNotices": 1,
+        "StopsOverdue": 0,
     }
 
     stage.revocations.acknowledge(stage.revocation(), stage.now, has_barrier=True)

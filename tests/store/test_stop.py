@@ -107,7 +107,7 @@ def test_a_grant_that_cannot_be_revoked_is_born_a_notice(stage: Stage) -> None:
     assert (revocation.state, revocation.material) == (RevocationState.UNSUPPORTED, ())
     assert stage.due("finish") == [(revocation_key("r-1"), stage.now)]
     assert stage.due("revoke", CLIENT) == []
-    assert [(entry["PK"], entry["t"]) for entry in stage.attention("revocation")] == [("Q#r-1", "acme-app")]
+    assert [(entry["PK"], entry["t"]) for entry in stage.attention("notice")] == [("Q#r-1", "acme-app")]
 
 
 def test_a_stop_queues_both_pairs_under_one_id(stage: Stage) -> None:

@@ -478,6 +478,14 @@ class Calls(Protocol):
         ...
 
 
+class Breaker(Protocol):
+    """Holds a burst of one client's off the provider."""
+
+    def admits(self, client: str) -> bool:
+        """One more of this client; False, and somebody is told, where there were too many of late."""
+        ...
+
+
 class Kick(Protocol):
     """Asks the revocation sweep to look at some revocations now. Best effort: a lost kick costs a minute."""
 

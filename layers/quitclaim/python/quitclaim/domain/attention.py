@@ -1,9 +1,11 @@
 """
-What a person has to look at: removal notices and quarantined revocations, and what an operator does about them.
+What a person has to look at: removal notices, quarantined revocations and stops that are open for more than a day; and
+what an operator does about them.
 
 An operator sees ids and levels. Nothing here names an account or holds anything sealed.
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -13,18 +15,24 @@ from quitclaim.domain.errors import InvalidIdError
 from quitclaim.domain.ids import ConnectionRef, checked_id
 from quitclaim.domain.limits import GUARD_MS
 from quitclaim.domain.revocations import Revocation, RevocationState
-from quitclaim.domain.stop import Level, level_of_exchange, level_of_revocation
+from quitclaim.domain.stop import Level, StopIntent, level_of_exchange, level_of_revocation
 
 EXCHANGE: Final = "x"
+STOP: Final = "s"
+GENERATION: Final = re.compile(r"[0-9]{1,15}")
 
 
 @dataclass(frozen=True)
 class Subject:
-    """What an operator names: a revocation by its id, or an exchange as `x:tenant:owner:connection:id`."""
+    """
+    What an operator names: a revocation by its id, an exchange as `x:tenant:owner:connection:id`, a stop as
+    `s:tenant:owner:connection:generation`.
+    """
 
     rid: str | None = None
     ref: ConnectionRef | None = None
     exchange: str | None = None
+    stop: int | None = None
 
     @classmethod
     def of_exchange(cls, exchange: Exchange) -> "Subject":
@@ -32,19 +40,30 @@ class Subject:
         return cls(ref=exchange.ref, exchange=exchange.id)
 
     @classmethod
+    def of_stop(cls, intent: StopIntent) -> "Subject":
+        """Names this stop."""
+        return cls(ref=intent.ref, stop=intent.generation)
+
+    @classmethod
     def read(cls, text: str) -> "Subject":
         """From a path segment; raises `InvalidIdError`. No id of ours holds a colon."""
         kind, *parts = text.split(":")
         if not parts:
             return cls(rid=checked_id(kind, "id"))
-        if kind != EXCHANGE or len(parts) != 4:
-            raise InvalidIdError("id: a revocation's, or x:tenant:owner:connection:exchange", field="id")
-        return cls(ref=ConnectionRef.checked(*parts[:3]), exchange=checked_id(parts[3], "id"))
+        if len(parts) == 4 and kind == EXCHANGE:
+            return cls(ref=ConnectionRef.checked(*parts[:3]), exchange=checked_id(parts[3], "id"))
+        if len(parts) == 4 and kind == STOP and GENERATION.fullmatch(parts[3]):
+            return cls(ref=ConnectionRef.checked(*parts[:3]), stop=int(parts[3]))
+        raise InvalidIdError(
+            "id: a revocation's, x:tenant:owner:connection:exchange, or s:tenant:owner:connection:generation",
+            field="id",
+        )
 
     def __str__(self) -> str:
         if self.ref is None:
             return self.rid or ""
-        return ":".join((EXCHANGE, self.ref.tenant, self.ref.owner, self.ref.connection, self.exchange or ""))
+        kind, last = (STOP, str(self.stop)) if self.stop is not None else (EXCHANGE, self.exchange or "")
+        return ":".join((kind, self.ref.tenant, self.ref.owner, self.ref.connection, last))
 
 
 @dataclass(frozen=True)
@@ -62,8 +81,15 @@ class Attention:
     owner_deleted: bool = False
 
 
-def attention_of(item: Revocation | Exchange, *, owner_deleted: bool) -> Attention | None:
+def attention_of(item: Revocation | Exchange | StopIntent, *, owner_deleted: bool) -> Attention | None:
     """How an item stands on the list; None once nobody has to look at it any more (the index is late)."""
+    if isinstance(item, StopIntent):
+        if item.closed is not None:
+            return None
+        subject = Subject.of_stop(item)
+        return Attention(
+            subject, item.ref, item.client, Level.PENDING, "stopping", item.since, owner_deleted=owner_deleted
+        )
     if isinstance(item, Exchange):
         if item.outcome is not ExchangeOutcome.UNCONFIRMED or item.acknowledged is not None:
             return None

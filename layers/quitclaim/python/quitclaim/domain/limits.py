@@ -30,6 +30,7 @@ LOSER_WAIT_MS: Final = 5 * SECOND
 CALLBACK_BUDGET_MS: Final = 25 * SECOND
 
 EFFECT_MS: Final = 60 * SECOND
+OVERDUE_MS: Final = 24 * 60 * MINUTE  # a stop that is still open then is shown to operators
 AUTHORIZATION_MS: Final = 900 * SECOND
 COOKIE_MS: Final = 900 * SECOND
 TICKET_MS: Final = 900 * SECOND
@@ -49,6 +50,9 @@ HARD_MARGIN_MS: Final = 30 * SECOND  # an access token with less left is never h
 SOFT_MARGIN_MS: Final = 300 * SECOND  # with less left it is refreshed, losers still get it
 SAVED_RECENTLY_MS: Final = 10 * SECOND  # a hand-out this soon after a save reads the owner once more
 
+REFUSALS: Final = 5  # of one refresh token in the same words, on the ladder: a quarter of an hour at least
+REPORTS: Final = 100  # of one client in a window; what is reported beyond that marks nothing
+REPORT_WINDOW_MS: Final = 5 * MINUTE
 BLOCKERS: Final = 32  # open ids of one barrier that refuse a begin; a stop is never refused
 KEEP_ALIVE_PERCENT: Final = 80  # of a provider's idle limit; what is left is for outages
 EXPIRING_MS: Final = 7 * 24 * 60 * MINUTE  # before an absolute end the app is told, or at 80 % where that is later

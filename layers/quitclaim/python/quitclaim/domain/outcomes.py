@@ -62,6 +62,7 @@ class TokenAnswer:
     error_code: str | None = None  # the provider's, letters and underscores only
     retry_after_ms: int | None = None
     config_fault: bool = False  # the client's settings are to blame, not the grant: alarm once for the client
+    is_unexplained: bool = False  # refused, in words that are neither a verdict nor anything else that is known
     grant: TokenGrant | None = None
     salvaged: tuple[LooseToken, ...] = ()
     raw_sealable: bytes | None = field(default=None, repr=False)

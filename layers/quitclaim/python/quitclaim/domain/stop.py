@@ -9,6 +9,7 @@ from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Connection, Exchange, ExchangeOutcome, Idempotency
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import OVERDUE_MS
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.tokens import Grant
 
@@ -33,6 +34,7 @@ class StopIntent:
     token: str
     client: str
     purge: str
+    since: int
     next: int
     rids: frozenset[str] = frozenset()
     purge_step: int = 0
@@ -41,7 +43,13 @@ class StopIntent:
     tries: int = 0
     provider: str | None = None
     closed: int | None = None
+    overdue: int | None = None
+    """Since when it is on the operator's list: a stop that is still open after a day."""
     v: int = 0
+
+    def is_overdue(self, now: int) -> bool:
+        """Whether somebody has to look at it: a day is more than all that it waits for by itself may take."""
+        return self.closed is None and self.since + OVERDUE_MS <= now
 
     @property
     def in_barrier(self) -> str:

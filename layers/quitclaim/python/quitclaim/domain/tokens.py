@@ -13,6 +13,7 @@ from quitclaim.domain.limits import (
     KEEP_ALIVE_PERCENT,
     REFRESH_CALL_MIN_MS,
     REFRESH_CALL_MS,
+    REFUSALS,
     SAME_END_MS,
     SAVE_MS,
     SAVED_RECENTLY_MS,
@@ -76,6 +77,9 @@ class Grant:
     attempts: frozenset[str] = frozenset()
     saved_by: str | None = None
     retry_at: int | None = None
+    refused_as: str | None = None
+    refusals: int | None = None
+    """How often in a row the provider refused this version in the same words, none of which is a verdict."""
     stray: bool | None = None
     v: int = 0
 
@@ -135,6 +139,25 @@ def may_lease(grant: Grant, now: int) -> bool:
 def is_told_to_wait(grant: Grant, now: int) -> bool:
     """Whether the provider wants no refresh of it yet (a Retry-After, RFC 9110 section 10.2.3)."""
     return grant.retry_at is not None and grant.retry_at > now
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A refusal of a refresh without a verdict: in which words, and the how manieth in these."""
+
+    words: str
+    times: int
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it counts as the provider's verdict by now."""
+        return self.times >= REFUSALS
+
+
+def refused_again(grant: Grant, error_code: str | None) -> Refusal:
+    """The refusal that was just given; other words than the last time begin anew."""
+    words = error_code or "without a code"
+    return Refusal(words, (grant.refusals or 0) + 1 if grant.refused_as == words else 1)
 
 
 def call_limit_ms(now: int, lease_until: int, remaining_ms: int) -> int | None:

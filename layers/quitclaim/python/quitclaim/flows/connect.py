@@ -8,7 +8,8 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +71,7 @@ from quitclaim.domain.errors import (
     StateMissingError,
     StateReplayedError,
     StateSupersededError,
+    StoreError,
     TimeIsUpError,
     WrongCodeError,
 )
@@ -122,6 +124,8 @@ class Connecting:
     clock: Clock
     ids: Ids
     kick: Kick
+    on_fault: Callable[[str, Exception], None]
+    """Told of a clean-up that failed: what it was of, and why. The record that it was to end ends by itself."""
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
@@ -678,16 +682,30 @@ def _begin(authorization: Authorization, state_digest: str, client: Client, worl
     raise MovedError
 
 
+@contextmanager
+def _cleaning_up(world: Connecting) -> Iterator[None]:
+    """
+    A table that does not answer here replaces no outcome (U-19): the caller is told what came of the request, and the
+    exchange or hold that stays behind ends at its own time.
+    """
+    try:
+        yield
+    except StoreError as fault:
+        world.on_fault("clean-up", fault)
+
+
 def _end(exchange: Exchange, reason: str, world: Connecting, *, unconfirmed: bool) -> None:
-    for _ in range(TRIES):
-        connection = world.reads.connection(exchange.ref)
-        try:
-            world.store.end(exchange, connection, world.clock.now(), reason, unconfirmed=unconfirmed)
-        except MovedError as moved:
-            if "exchange" in moved.seen:
-                return  # its outcome is recorded already, and a recorded outcome is never weakened (F-67)
-            continue
-        return
+    """Row 10. Best effort: an exchange that stays open lapses to unconfirmed, the safe reading."""
+    with _cleaning_up(world):
+        for _ in range(TRIES):
+            connection = world.reads.connection(exchange.ref)
+            try:
+                world.store.end(exchange, connection, world.clock.now(), reason, unconfirmed=unconfirmed)
+            except MovedError as moved:
+                if "exchange" in moved.seen:
+                    return  # its outcome is recorded already, and a recorded outcome is never weakened (F-67)
+                continue
+            return
 
 
 @dataclass(frozen=True)
@@ -861,13 +879,10 @@ def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, worl
 
 def _leave_behind(exchange: Exchange, world: Connecting) -> None:
     """The connection of an exchange that a late grant closed fails; refused, reconciliation repeats it."""
-    connection, found = world.reads.connection(exchange.ref), world.reads.exchange(exchange.ref, exchange.id)
-    if connection is None or found is None or not is_left_behind(connection, found):
-        return
-    try:
-        world.store.leave_behind(connection, found, world.clock.now())
-    except MovedError:
-        return
+    with _cleaning_up(world), suppress(MovedError):
+        connection, found = world.reads.connection(exchange.ref), world.reads.exchange(exchange.ref, exchange.id)
+        if connection is not None and found is not None and is_left_behind(connection, found):
+            world.store.leave_behind(connection, found, world.clock.now())
 
 
 def _resealed(due: Revocation, rid: str, held: Revocation, world: Connecting) -> Revocation:
@@ -933,20 +948,21 @@ def _until(now: int, seconds: int | None) -> int | None:
 def _release(exchange: Exchange, reason: str, world: Connecting) -> None:
     """
     Row 9: the hold ends without an install; its grant is due now. Where the sweep or another has it already, that is as
-    good.
+    good; and where the table does not answer, the hold ends by itself.
     """
     with_revocation = True
-    for _ in range(TRIES):
-        connection = world.reads.connection(exchange.ref)
-        try:
-            world.store.release(exchange, connection, world.clock.now(), reason, with_revocation=with_revocation)
-        except MovedError as moved:
-            if "exchange" in moved.seen:
-                return
-            with_revocation = with_revocation and "revocation" not in moved.seen
-            continue
-        world.kick.revoke_now([exchange.rid])
-        return
+    with _cleaning_up(world):
+        for _ in range(TRIES):
+            connection = world.reads.connection(exchange.ref)
+            try:
+                world.store.release(exchange, connection, world.clock.now(), reason, with_revocation=with_revocation)
+            except MovedError as moved:
+                if "exchange" in moved.seen:
+                    return
+                with_revocation = with_revocation and "revocation" not in moved.seen
+                continue
+            world.kick.revoke_now([exchange.rid])
+            return
 
 
 # --- install ---------------------------------------------------------------------------------------------------------

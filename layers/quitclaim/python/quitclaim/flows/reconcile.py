@@ -155,8 +155,8 @@ def lapse_refresh(grant: Grant, world: Reconciling) -> None:
     connection = world.reads.connection(grant.ref)
     if connection is None:
         return
-    now = world.clock.now()
-    match lapse_of_attempt(grant, world.clients.named(connection.client).facts, now):
+    now, client = world.clock.now(), world.clients.named(connection.client)
+    match lapse_of_attempt(grant, client.facts, now):
         case LapseOfAttempt.KEEP:
             world.tokens.forget_attempts(grant, now, stray=False)
         case LapseOfAttempt.KEEP_STRAY:
@@ -164,7 +164,13 @@ def lapse_refresh(grant: Grant, world: Reconciling) -> None:
         case LapseOfAttempt.REPLAY:
             world.replay.refresh(grant.ref, grant.pair)
         case LapseOfAttempt.GIVE_UP:
-            lose_grant(grant, StopReason.REFRESH_UNCONFIRMED, refused_attempt=None, world=world.stopping)
+            lose_grant(
+                grant,
+                StopReason.REFRESH_UNCONFIRMED,
+                refused_attempt=None,
+                purges=client.purge_on_loss,
+                world=world.stopping,
+            )
         case LapseOfAttempt.WAIT:
             return
 
@@ -235,6 +241,8 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
     if intent.closed is not None:
         return
     ref, now = intent.ref, world.clock.now()
+    if intent.overdue is None and intent.is_overdue(now):
+        world.store.show_overdue(intent, now)  # first: whatever fails below must not keep it off the list
     if intent.purge == "pending":
         owner, _, barrier = world.reads.fence(ref, intent.client)
         is_deleted = owner is not None and owner.is_deleted

@@ -108,6 +108,7 @@ def lose_grant(
     reason: StopReason,
     *,
     refused_attempt: str | None,
+    purges: bool,
     world: Stopping,
     disproved: frozenset[str] = frozenset(),
 ) -> bool:
@@ -116,7 +117,8 @@ def lose_grant(
     changed, if the handle is stale (F-26), or its owner is deleted: then that stop takes it.
 
     *refused_attempt* is the refresh whose refusal is the verdict; every other recorded attempt may still have a living
-    successor, unless the verdict has *disproved* it too.
+    successor, unless the verdict has *disproved* it too. *purges*: the client wants a loss to purge like a disconnect
+    (`purge_on_loss`); else the app's data stays, and nothing but the owed revocation stands before a new start.
     """
     for attempt in range(TRIES):
         connection = world.reads.connection(grant.ref)
@@ -133,6 +135,7 @@ def lose_grant(
                 world,
                 disproved=disproved | ({refused_attempt} if refused_attempt else frozenset()),
                 handle=(grant.pair, grant.generation, grant.tv),
+                purges=purges,
             )
         except OwnerDeletedError:
             return False
@@ -174,6 +177,7 @@ def _commit(
     *,
     disproved: frozenset[str] = frozenset(),
     handle: tuple[str, int, int] | None = None,
+    purges: bool = True,
     idempotency: Idempotency | None = None,
 ) -> Connection:
     ref = connection.ref
@@ -198,8 +202,9 @@ def _commit(
         reason=reason,
         token=world.ids.new_id(),
         client=connection.client,
-        purge="done" if is_loss else "pending",
-        comp_derived=True if is_loss else None,
+        purge="pending" if purges else "done",
+        comp_derived=None if purges else True,
+        since=now,
         next=now,
         rids=rids,
         provider=None if rids else "not_needed",
@@ -217,7 +222,7 @@ def _commit(
             event=Event(kind, ref, intent.in_barrier, now, {"reason": reason.value, "generation": after.generation}),
             now=now,
             hold_is_free=held is None or world.reads.is_free(held),
-            blocks_purge=not is_loss,
+            blocks_purge=purges,
             leaves_barrier=by_deletion,
             by_exact_token=is_loss,
             idempotency=idempotency,

@@ -5,7 +5,7 @@ A fresh token costs one read and nothing else. A refresh is an exchange of its o
 once, and its outcome named.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,11 +21,20 @@ from quitclaim.domain.errors import (
     QuitclaimError,
     RefreshInProgressError,
     StateConflictError,
+    StoreError,
     TimeIsUpError,
 )
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import GUARD_MS, HARD_MARGIN_MS, IDENTITY_CALL_MS, LOSER_WAIT_MS, SAVE_MS, SECOND
+from quitclaim.domain.limits import (
+    GUARD_MS,
+    HARD_MARGIN_MS,
+    IDENTITY_CALL_MS,
+    LOSER_WAIT_MS,
+    SAVE_MS,
+    SECOND,
+    ladder_step_ms,
+)
 from quitclaim.domain.outcomes import IdentityOutcome, LooseToken, Outcome, TokenAnswer, TokenGrant
 from quitclaim.domain.revocations import (
     Material,
@@ -41,6 +50,7 @@ from quitclaim.domain.stop import StopReason
 from quitclaim.domain.tokens import (
     Freshness,
     Grant,
+    Refusal,
     TokenPair,
     call_limit_ms,
     expiring_at,
@@ -52,9 +62,10 @@ from quitclaim.domain.tokens import (
     keep_alive_at,
     may_lease,
     needs_care,
+    refused_again,
 )
 from quitclaim.flows.stop import Stopping, lose_grant
-from quitclaim.ports import Client, Clients, Clock, Deadline, Ids, Kick, Vault
+from quitclaim.ports import Breaker, Client, Clients, Clock, Deadline, Ids, Kick, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.reads import Reads
@@ -78,6 +89,8 @@ class HandingOut:
     clock: Clock
     ids: Ids
     kick: Kick
+    on_fault: Callable[[str, Exception], None]
+    """Told of a clean-up that failed: what it was of, and why. What stays behind is looked at again by itself."""
 
     @property
     def stopping(self) -> Stopping:
@@ -129,14 +142,17 @@ def hand_out(ref: ConnectionRef, pair: str, min_ttl_ms: int, deadline: Deadline,
     raise RefreshInProgressError(retry_after_ms=SECOND, connection_id=ref.connection)
 
 
-def report(ref: ConnectionRef, pair: str, token_version: int, *, reads: "Reads", store: "TokenStore") -> bool:
+def report(
+    ref: ConnectionRef, pair: str, token_version: int, *, reads: "Reads", store: "TokenStore", breaker: Breaker
+) -> bool:
     """
     The app saw a 401 with this version of the token. Answers whether the version is suspect by it now.
 
     1. `report`: one write, once a version; the next token call refreshes, or asks the provider. Crash: report it again.
 
-    The app's word ends no grant and stops no connection (DESIGN 19): a version that is not the current one, or a
-    connection in any other state, is left as it is.
+    The app's word ends no grant and stops no connection: a version that is not the current one, or a connection in any
+    other state, is left as it is. Where very many of a client are reported at once, the fault is not in each of the
+    grants: the *breaker* is told, and nothing is marked, so that no storm of refreshes follows.
     """
     owner, connection, grant = reads.owner_connection_and_grant(ref, pair)
     if owner is not None and owner.is_deleted:
@@ -147,6 +163,8 @@ def report(ref: ConnectionRef, pair: str, token_version: int, *, reads: "Reads",
         return False
     if grant.is_suspect:
         return True
+    if not breaker.admits(connection.client):
+        return False
     try:
         store.report(grant)
     except MovedError:
@@ -237,7 +255,7 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
         return _saved(leased, attempt, answer.grant, tokens, client, world)
     if answer.salvaged:
         _queue_part(leased, attempt, answer.salvaged, client, world)
-    return _not_granted(answer, leased, attempt, min_ttl_ms, client.facts, world)
+    return _not_granted(answer, leased, attempt, min_ttl_ms, client, world)
 
 
 def _client_of(grant: Grant, world: HandingOut) -> str:
@@ -272,63 +290,77 @@ def _without_refresh(
         limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
         answer = client.identity(access_token=tokens.access_token, timeout_ms=max(limit, 1))
         if answer.outcome is IdentityOutcome.REFUSED:
-            if lose_grant(grant, StopReason.GRANT_REJECTED, refused_attempt=None, world=world.stopping):
+            purges = client.purge_on_loss
+            if lose_grant(grant, StopReason.GRANT_REJECTED, refused_attempt=None, purges=purges, world=world.stopping):
                 raise NeedsReconnectError(connection_id=name)
             raise MovedError
         if answer.outcome is IdentityOutcome.READ:
-            world.store.found_good(grant)
+            try:
+                world.store.found_good(grant)
+            except StoreError as fault:  # it stays suspect, and the next call asks again (U-19)
+                world.on_fault("clean-up", fault)
     return _opened(grant, now, world)
 
 
 def _not_granted(
-    answer: TokenAnswer, grant: Grant, attempt: str, min_ttl_ms: int, facts: ProviderFacts, world: HandingOut
+    answer: TokenAnswer, grant: Grant, attempt: str, min_ttl_ms: int, client: Client, world: HandingOut
 ) -> AccessToken:
     """
     What a refresh that gave no grant means (one table): the provider's verdict ends the grant, all else leaves it.
 
     After an unseen attempt the verdict is on the token that was sent, not on its successor, which may be alive: the
     loss then ends in a removal notice. Where a token that is presented again ends its family, no successor is (row 24).
+    A refusal without a verdict, given again and again in the same words, is one in the end (RB-16).
     """
     now, name = world.clock.now(), grant.ref.connection
     left = grant.left_ms(now)
     still_good = not grant.is_suspect and left is not None and left > max(HARD_MARGIN_MS, min_ttl_ms)
-    match answer.outcome:
-        case Outcome.REJECTED:
-            disproved = grant.attempts if facts.reuse_kills_family else frozenset({attempt})
-            if lose_grant(
-                grant, StopReason.GRANT_REJECTED, refused_attempt=attempt, disproved=disproved, world=world.stopping
-            ):
-                raise NeedsReconnectError(connection_id=name)
-            _withdraw(grant, attempt, None, world)  # the handle is stale: it is another's grant by now (row 19)
-            raise MovedError
-        case Outcome.NOT_SENT | Outcome.TRY_LATER:
-            retry_at = None if answer.retry_after_ms is None else now + answer.retry_after_ms
-            _withdraw(grant, attempt, retry_at, world)
-        case _:
-            pass  # Unknown writes nothing: the attempt stays on record until its lease is over (row 19)
+    refusal = refused_again(grant, answer.error_code) if answer.is_unexplained else None
+    if answer.outcome is Outcome.REJECTED or (refusal is not None and refusal.is_final):
+        disproved = grant.attempts if client.facts.reuse_kills_family else frozenset({attempt})
+        if lose_grant(
+            grant,
+            StopReason.GRANT_REJECTED,
+            refused_attempt=attempt,
+            purges=client.purge_on_loss,
+            disproved=disproved,
+            world=world.stopping,
+        ):
+            raise NeedsReconnectError(connection_id=name)
+        _withdraw(grant, attempt, None, world)  # the handle is stale: it is another's grant by now (row 19)
+        raise MovedError
+    wait = answer.retry_after_ms
+    if refusal is not None:
+        wait = max(wait or 0, ladder_step_ms(refusal.times))
+    if answer.outcome in (Outcome.NOT_SENT, Outcome.TRY_LATER):
+        _withdraw(grant, attempt, None if wait is None else now + wait, world, refusal)
+    # Unknown writes nothing: the attempt stays on record until its lease is over (row 19).
     if still_good:
         return _opened(grant, now, world)
     if answer.config_fault:
         raise ClientConfigError(connection_id=name)
     if answer.outcome in (Outcome.NOT_SENT, Outcome.TRY_LATER):
-        raise ProviderBusyError(connection_id=name, retry_after_ms=answer.retry_after_ms)
+        raise ProviderBusyError(connection_id=name, retry_after_ms=wait)
     raise OutcomeUnknownError(
         connection_id=name, retry_after_ms=max((grant.lease_until or now) + GUARD_MS - now, SECOND)
     )
 
 
-def _withdraw(grant: Grant, attempt: str, retry_at: int | None, world: HandingOut) -> None:
-    """Best effort: an attempt that stays on record is only looked at again later (D-31)."""
+def _withdraw(
+    grant: Grant, attempt: str, retry_at: int | None, world: HandingOut, refusal: Refusal | None = None
+) -> None:
+    """Best effort: an attempt that stays on record is only looked at again later (D-31, U-19)."""
     current = grant
     for _ in range(TRIES):
         try:
-            world.store.withdraw(current, attempt, retry_at)
+            world.store.withdraw(current, attempt, retry_at, refusal)
         except MovedError as moved:
             found = moved.seen.get("grant")
             if not isinstance(found, Grant) or found.lease != attempt:
                 return
             current = found
-        except QuitclaimError:
+        except StoreError as fault:
+            world.on_fault("clean-up", fault)
             return
         else:
             return
@@ -366,11 +398,19 @@ def _saved(
         attempts=frozenset(),
         suspect=None,
         retry_at=None,
+        refused_as=None,
+        refusals=None,
     )
     if fresh.account_id and before.account and vault.account_digest(client.name, fresh.account_id) != before.account:
         # Another account's token: it is not ours to use, and the grant it was asked with is not to be trusted (S-21).
         _queue_orphan(before, attempt, material, client, world)
-        lose_grant(before, StopReason.GRANT_REJECTED, refused_attempt=attempt, world=world.stopping)
+        lose_grant(
+            before,
+            StopReason.GRANT_REJECTED,
+            refused_attempt=attempt,
+            purges=client.purge_on_loss,
+            world=world.stopping,
+        )
         raise NeedsReconnectError(connection_id=ref.connection)
     rotated = (
         fresh.refresh_token is not None

@@ -98,6 +98,7 @@ def judge_token(
         judged.error_code,
         judged.retry_after_ms,
         judged.config_fault,
+        judged.is_unexplained,
         salvaged=salvaged,
         raw_sealable=answer.body if salvaged else judged.raw_sealable,
     )
@@ -116,7 +117,7 @@ def _of_error(token: TokenSpec, answer: RawAnswer, body: "Body", operation: Oper
         return TokenAnswer(Outcome.UNKNOWN, "provider_broke", code, after)
     if operation == "exchange":
         return TokenAnswer(Outcome.REJECTED, "refused", code)
-    return TokenAnswer(Outcome.TRY_LATER, "refused_without_verdict", code, after)
+    return TokenAnswer(Outcome.TRY_LATER, "refused_without_verdict", code, after, is_unexplained=True)
 
 
 def _of_status(answer: RawAnswer, body: "Body", operation: Operation) -> TokenAnswer:

@@ -43,6 +43,7 @@ from quitclaim.security.vault import RingVault
 from quitclaim.store.connect import ConnectStore
 from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.operator import OperatorStore
+from quitclaim.store.pace import ReportBreaker
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
@@ -179,6 +180,16 @@ class Parts[S: Settings]:
         """Of an item that failed while the others go on."""
         self.telemetry.fault("item failed", fault, kind=kind)
 
+    def tell_clean_up(self, kind: str, fault: Exception) -> None:
+        """Of a clean-up that failed: what it was to end ends by itself, later."""
+        self.tell_fault(kind, fault)
+        self.telemetry.count("CleanUpsFailed")
+
+    def tell_burst(self, client: str) -> None:
+        """Of a report that marked nothing, because its client has so many of them: an alarm watches the count."""
+        self.telemetry.warn("burst of reports", client=client)
+        self.telemetry.count("ReportsIgnored")
+
     def _secrets_manager(self) -> "SecretsManagerClient":
         return boto3.client("secretsmanager", config=QUICK)
 
@@ -199,6 +210,7 @@ class AppApi:
     connecting: Connecting
     stopping: Stopping
     operating: Operating
+    breaker: ReportBreaker
 
 
 def app_api() -> AppApi:
@@ -208,7 +220,8 @@ def app_api() -> AppApi:
     stopping = Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick)
     operators = OperatorStore(parts.table, parts.clock, parts.ids)
     operating = Operating(parts.reads, operators, parts.revocations, parts.clock, parts.ids, kick)
-    return AppApi(parts, _connecting(parts, kick), stopping, operating)
+    breaker = ReportBreaker(parts.table, parts.clock, parts.ids, parts.tell_burst)
+    return AppApi(parts, _connecting(parts, kick), stopping, operating, breaker)
 
 
 @dataclass(frozen=True)
@@ -227,7 +240,15 @@ def connect() -> Connect:
 
 def _connecting[S: Settings](parts: Parts[S], kick: SweepKick) -> Connecting:
     return Connecting(
-        parts.reads, parts.connects, parts.revocations, parts.clients, parts.vault, parts.clock, parts.ids, kick
+        parts.reads,
+        parts.connects,
+        parts.revocations,
+        parts.clients,
+        parts.vault,
+        parts.clock,
+        parts.ids,
+        kick,
+        on_fault=parts.tell_clean_up,
     )
 
 
@@ -251,6 +272,7 @@ def access_token() -> AccessTokens:
         parts.clock,
         parts.ids,
         parts.kick(parts.settings.sweep_function),
+        on_fault=parts.tell_clean_up,
     )
     return AccessTokens(parts, handing_out)
 

@@ -38,6 +38,7 @@ PREFIXES: Final = {
     "audit": ("U#", ""),
     "ring": ("K#", ""),
     "heartbeat": ("H#", "H"),
+    "pace": ("N#", ""),
 }
 
 
@@ -168,6 +169,11 @@ def heartbeat_key(kind: str) -> Key:
     return Key(f"H#{kind}", "H")
 
 
+def pace_key(client: str, window: int) -> Key:
+    """How often something happened at a client in one window."""
+    return Key(f"N#{client}", f"{window:013d}")
+
+
 # --- indexes ---------------------------------------------------------------------------------------------------------
 
 DUE: Final = ("d1", "d2")
@@ -193,6 +199,10 @@ def due(kind: str, at: int, id_: str, client: str = ANY_CLIENT) -> dict[str, str
 def due_upto(now: int) -> str:
     """The greatest sort value that is due at *now*."""
     return f"{now:013d}#\uffff"
+
+
+ATTENTION_KINDS: Final = ("expired", "notice", "quarantine", "exchange", "stop")
+"""Of what a person has to look at."""
 
 
 def attention_partition(kind: str, number: int) -> str:

@@ -10,13 +10,12 @@ from quitclaim.domain.revocations import Revocation
 from quitclaim.ports import Clock, Ids, Item, Key, Table, Update, equals
 from quitclaim.store.commit import new_commit
 from quitclaim.store.items import attributes, key_of
-from quitclaim.store.keys import ATTENTION, attention_partition, audit_key, owner_key, revocation_key
+from quitclaim.store.keys import ATTENTION, ATTENTION_KINDS, attention_partition, audit_key, owner_key, revocation_key
 from quitclaim.store.reads import owner_of, revocation_of
 from quitclaim.store.revocations import PENDING
 from quitclaim.store.stamps import revoke_due
 from quitclaim.store.tokens import lease_free
 
-KINDS = ("revocation", "exchange")
 BATCH_READ = 100
 
 
@@ -37,7 +36,7 @@ class OperatorStore:
         """
         entries: list[Item] = []
         more = False
-        for kind in KINDS:
+        for kind in ATTENTION_KINDS:
             for number in range(SHARDS):
                 page = self._table.query_index("attention", attention_partition(kind, number), limit=limit)
                 entries += page.items

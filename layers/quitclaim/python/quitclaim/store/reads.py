@@ -284,11 +284,12 @@ class Reads:
         """The exchange that an item stores."""
         return value_of(Exchange, item, id=item["SK"].split("#")[2])
 
-    def as_listed(self, item: Item) -> Revocation | Exchange:
-        """The revocation or exchange that an item stores."""
-        return (
-            self.as_exchange(item) if key_of(item).sk.startswith(sort_prefix("exchange")) else self.as_revocation(item)
-        )
+    def as_listed(self, item: Item) -> Revocation | Exchange | StopIntent:
+        """The revocation, exchange or stop that an item stores."""
+        key = key_of(item)
+        if key.sk.startswith(sort_prefix("exchange")):
+            return self.as_exchange(item)
+        return self.as_intent(item) if key.sk.startswith(sort_prefix("intent")) else self.as_revocation(item)
 
     def as_grant(self, item: Item) -> Grant:
         """The pair of a grant that an item stores."""

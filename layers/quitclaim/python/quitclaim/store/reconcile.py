@@ -1,6 +1,6 @@
 """
-The writes of reconciliation: rows 32, 42-44, 46 and 47 of the table of writes (docs/table.md), what is due, and the
-heartbeat.
+The writes of reconciliation: rows 32, 42-44, 46, 47 and 57 of the table of writes (docs/table.md), what is due, and
+the heartbeat.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +28,14 @@ from quitclaim.ports import (
     any_of,
     equals,
     more,
+    present,
     seen,
 )
 from quitclaim.store.commit import Commit, new_commit
 from quitclaim.store.connect import add_event
 from quitclaim.store.keys import (
     ANY_CLIENT,
+    ATTENTION,
     DUE,
     account_key,
     account_partition,
@@ -50,11 +52,11 @@ from quitclaim.store.keys import (
     revocation_key,
     sort_prefix,
 )
-from quitclaim.store.stamps import account_item, connection_item, intent_due, revoke_due
+from quitclaim.store.stamps import account_item, connection_item, intent_attention, intent_due, revoke_due
 
 
 class ReconcileStore:
-    """Rows 32, 42-44, 46, 47."""
+    """Rows 32, 42-44, 46, 47, 57."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -110,11 +112,19 @@ class ReconcileStore:
         commit.run()
 
     def postpone(self, intent: StopIntent, next_at: int) -> None:
-        """A stop that cannot close yet is looked at again at *next_at*."""
+        """Row 42. A stop that cannot close yet is looked at again at *next_at*."""
         commit = self._commit()
         put = {"next": next_at, **intent_due(intent, next_at)}
         when: Condition = (equals("v", intent.v), absent("closed"))
         commit.update("intent", Update(intent_key(intent.ref, intent.generation), when, put=put, increase={"tries": 1}))
+        commit.run()
+
+    def show_overdue(self, intent: StopIntent, now: int) -> None:
+        """Row 57. A stop that is still open after a day is on the operator's list until it is closed."""
+        commit = self._commit()
+        when: Condition = (present("PK"), absent("closed"), absent("overdue"))
+        put = {"overdue": now, **intent_attention(intent, now)}
+        commit.update("intent", Update(intent_key(intent.ref, intent.generation), when, put=put))
         commit.run()
 
     # --- close ---
@@ -142,7 +152,7 @@ class ReconcileStore:
                 intent_key(ref, intent.generation),
                 (equals("v", intent.v), equals("purge", "done"), equals("comp_derived", True), equals("comp_open", 0)),
                 put={"closed": now},
-                remove=DUE,
+                remove=(*DUE, *ATTENTION, "t", "overdue"),
             ),
         )
         not_of_it = () if barrier is None else (_not_in_flight(barrier),)

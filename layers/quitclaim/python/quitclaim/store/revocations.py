@@ -37,6 +37,7 @@ from quitclaim.store.keys import (
     ATTENTION,
     DUE,
     account_key,
+    attention_partition,
     barrier_key,
     due,
     due_partition,
@@ -238,7 +239,7 @@ class RevocationStore:
             **finish_due(revocation.rid, now),
         }
         if state.is_notice:
-            put |= notice_attention(revocation, now)
+            put |= notice_attention(revocation, state, now)
         return Update(
             revocation_key(revocation.rid),
             (*settleable(claimed.lease), more("deadline", now), absent("expected"), *lost),
@@ -280,7 +281,8 @@ class RevocationStore:
         until the deadline (D-5).
         """
         deferred = self.defer(claimed, attempts=claimed.revocation.attempts, next_at=next_at, excused=excused)
-        put = {**deferred.put, "quarantined": now, **notice_attention(claimed.revocation, now)}
+        shown = notice_attention(claimed.revocation, RevocationState.PENDING, now)
+        put = {**deferred.put, "quarantined": now, **shown}
         return Update(deferred.key, deferred.when, put=put, remove=deferred.remove, increase=deferred.increase)
 
     def settle_all(self, updates: Sequence[Update], on_fault: OnFault | None = None) -> list[bool]:
@@ -319,7 +321,7 @@ class RevocationStore:
                     "state": state.value,
                     "settled_at": now,
                     **finish_due(revocation.rid, now),
-                    **notice_attention(revocation, now),
+                    **notice_attention(revocation, state, now),
                 },
                 remove=("material", "identity", "lease", "lease_until", "next", "expected", "expected_until"),
             ),
@@ -427,23 +429,25 @@ class RevocationStore:
 
     def gauges(self) -> dict[str, int]:
         """
-        How many notices wait for somebody, counted afresh: revocations that expired or are quarantined, and all that
-        the owner must acknowledge.
+        How much waits for somebody, counted afresh: revocations that expired or are quarantined, all that owners must
+        acknowledge, and stops that are open for more than a day.
 
-        An estimate from an index; it stops at a thousand a shard.
+        The same few queries of the index whatever is stored, and no item is read; each stops at a thousand a shard.
         """
-        found = [item for shard in range(SHARDS) for item in self._attention("revocation", shard)]
-        exchanges = [item for shard in range(SHARDS) for item in self._attention("exchange", shard)]
-        rids = [rid_of(item) for item in found]
-        read = [each for start in range(0, len(rids), 100) for each in self.read_each(rids[start : start + 100])]
-        states = [each for each in read if isinstance(each, Revocation)]
-        expired = sum(each.state in (RevocationState.EXPIRED, RevocationState.UNREADABLE) for each in states)
-        quarantined = sum(each.state is RevocationState.PENDING for each in states) + len(read) - len(states)
-        notices = sum(each.state.is_notice for each in states) + len(exchanges)
-        return {"RevocationsExpired": expired, "RevocationsInQuarantine": quarantined, "RemovalNotices": notices}
+        expired, notices = self._waiting("expired"), self._waiting("notice") + self._waiting("exchange")
+        return {
+            "RevocationsExpired": expired,
+            "RevocationsInQuarantine": self._waiting("quarantine"),
+            "RemovalNotices": expired + notices,
+            "StopsOverdue": self._waiting("stop"),
+        }
 
-    def _attention(self, kind: str, shard: int) -> Sequence[Item]:
-        return self._table.query_index("attention", f"{kind}#{shard}", limit=1000).items
+    def _waiting(self, kind: str) -> int:
+        pages = (
+            self._table.query_index("attention", attention_partition(kind, shard), limit=1_000)
+            for shard in range(SHARDS)
+        )
+        return sum(len(page.items) for page in pages)
 
     def hurry_stop(self, intent: StopIntent, now: int) -> None:
         """After rows 40 and 41: the stop that waited for the acknowledgement is looked at now, not on its ladder."""

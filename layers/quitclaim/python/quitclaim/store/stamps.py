@@ -69,9 +69,19 @@ def finish_due(rid: str, at: int) -> Item:
     return due("finish", at, rid)
 
 
-def notice_attention(revocation: Revocation, at: int) -> Item:
-    """A revocation that is a notice, or quarantined."""
-    return attention("revocation", at, revocation.ref, revocation.rid)
+ATTENTION_KIND: Final = {
+    RevocationState.PENDING: "quarantine",
+    RevocationState.EXPIRED: "expired",
+    RevocationState.UNREADABLE: "expired",
+    RevocationState.UNCONFIRMED: "notice",
+    RevocationState.UNSUPPORTED: "notice",
+}
+"""As what a revocation needs attention, by its state: so that each gauge is counted in the index alone."""
+
+
+def notice_attention(revocation: Revocation, state: RevocationState, at: int) -> Item:
+    """A revocation that is a notice now, or quarantined (*state* pending)."""
+    return attention(ATTENTION_KIND[state], at, revocation.ref, revocation.rid)
 
 
 def revocation_item(revocation: Revocation) -> Item:
@@ -86,7 +96,7 @@ def revocation_item(revocation: Revocation) -> Item:
     elif revocation.state.is_terminal:
         item |= finish_due(revocation.rid, revocation.queued)
         if revocation.state.is_notice:
-            item |= notice_attention(revocation, revocation.queued)
+            item |= notice_attention(revocation, revocation.state, revocation.queued)
     return item
 
 
@@ -114,6 +124,12 @@ def intent_due(intent: StopIntent, at: int) -> Item:
     """Where a stop stands until it is closed."""
     ref = intent.ref
     return due("stop", at, f"{ref.tenant}#{ref.owner}#{ref.connection}#{intent.generation}")
+
+
+def intent_attention(intent: StopIntent, at: int) -> Item:
+    """Where a stop that is open for too long stands until it is closed."""
+    ref = intent.ref
+    return attention("stop", at, ref, f"{ref.connection}#{intent.generation}") | {"t": ref.tenant}
 
 
 def intent_item(intent: StopIntent) -> Item:

@@ -12,7 +12,7 @@ from quitclaim.domain.errors import MovedError
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.limits import ATTEMPTS, GUARD_MS, REFRESH_LEASE_MS
 from quitclaim.domain.revocations import Revocation
-from quitclaim.domain.tokens import Grant
+from quitclaim.domain.tokens import Grant, Refusal
 from quitclaim.ports import (
     THERE,
     AnyOf,
@@ -107,9 +107,10 @@ class TokenStore:
                 return
             raise
 
-    def withdraw(self, grant: Grant, attempt: str, retry_at: int | None) -> None:
+    def withdraw(self, grant: Grant, attempt: str, retry_at: int | None, refusal: Refusal | None = None) -> None:
         """
-        Row 19. The attempt provably did nothing at the provider: it leaves the record, and the lease is free.
+        Row 19. The attempt provably did nothing at the provider: it leaves the record, and the lease is free. A
+        *refusal* without a verdict is counted (RB-16).
 
         An earlier attempt whose answer nobody saw stays on record, and so it stays due (row 21).
         """
@@ -123,7 +124,9 @@ class TokenStore:
             Update(
                 grant_key(grant.ref, grant.pair),
                 (equals("lease", attempt), equals("v", grant.v)),
-                put=rest | ({} if retry_at is None else {"retry_at": retry_at}),
+                put=rest
+                | ({} if retry_at is None else {"retry_at": retry_at})
+                | ({} if refusal is None else {"refused_as": refusal.words, "refusals": refusal.times}),
                 remove=("lease", "lease_until", *_unless(rest)),
                 exclude={"attempts": frozenset({attempt})},
             ),
@@ -252,7 +255,7 @@ SAVED = (
     "saved_at",
     "stray",
 )
-CLEARED = ("lease", "lease_until", "attempts", "suspect", "retry_at")
+CLEARED = ("lease", "lease_until", "attempts", "suspect", "retry_at", "refused_as", "refusals")
 
 
 def _accounted_for(found: Grant, attempt: str) -> Update:
