@@ -22,7 +22,7 @@ from quitclaim.domain.attention import Subject
 from quitclaim.domain.errors import KeyUnavailableError, QuitclaimError, StoreError
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
-from quitclaim.domain.revocations import Material, Reach
+from quitclaim.domain.revocations import NO_VARIABLES, Material, Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
 from quitclaim.flows.connect import (
@@ -192,11 +192,15 @@ class _WatchedClient(SimulatedClient):
         self._about = code.reveal()
         return super().exchange(code=code, verifier=verifier, redirect_uri=redirect_uri, timeout_ms=timeout_ms)
 
-    def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
+    def refresh(
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> TokenAnswer:
         self._about = refresh_token.reveal()
         return super().refresh(refresh_token=refresh_token, timeout_ms=timeout_ms)
 
-    def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
+    def identity(
+        self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> IdentityAnswer:
         self._about = access_token.reveal().removeprefix("at-")
         return super().identity(access_token=access_token, timeout_ms=timeout_ms)
 

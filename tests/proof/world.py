@@ -25,7 +25,7 @@ from quitclaim.domain.outcomes import (
     TokenAnswer,
     TokenGrant,
 )
-from quitclaim.domain.revocations import Claimed, Material
+from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.flows.connect import Connecting
@@ -532,7 +532,9 @@ class SimulatedClient:
 
         return self._received(self._do("exchange", act))
 
-    def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
+    def refresh(
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> TokenAnswer:
         token = refresh_token.reveal()
 
         def is_record(item: Mapping[str, Any]) -> bool:
@@ -549,7 +551,9 @@ class SimulatedClient:
 
         return self._received(self._do("refresh", act))
 
-    def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
+    def identity(
+        self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> IdentityAnswer:
         token = self._world.ledger.tokens.get(access_token.reveal().removeprefix("at-"))
 
         def act() -> IdentityAnswer:

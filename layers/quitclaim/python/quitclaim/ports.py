@@ -14,7 +14,7 @@ from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
-from quitclaim.domain.revocations import Claimed, Material
+from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 
@@ -426,12 +426,16 @@ class Client(Protocol):
         """The code turned into tokens: one request (RFC 6749 section 4.1.3)."""
         ...
 
-    def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
-        """Fresh tokens: one request (RFC 6749 section 6)."""
+    def refresh(
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> TokenAnswer:
+        """Fresh tokens: one request (RFC 6749 section 6). *variables* are the grant's."""
         ...
 
-    def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
-        """Whose grant it is."""
+    def identity(
+        self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> IdentityAnswer:
+        """Whose grant it is. *variables* are the grant's."""
         ...
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:

@@ -7,7 +7,7 @@ settings admit.
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from quitclaim.domain.errors import InvalidBodyError, ScopeNotAllowedError
@@ -61,6 +61,8 @@ class AuthorizationAsked:
     nonce: Secret | None = None
     scopes: frozenset[str] = frozenset()
     hint: Secret | None = None
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    """What the provider's addresses need, as the start named it."""
 
 
 def checked_metadata(given: Mapping[str, str] | None) -> dict[str, str] | None:

@@ -1,5 +1,6 @@
 """A client of the app at a provider, as its team wrote it down (SSM, `<path>/clients/<client>`)."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ FIELDS: Final = frozenset(
         "required_scopes",
         "confirmation",
         "purge_on_loss",
+        "variables",
     }
 )
 
@@ -39,6 +41,8 @@ class ProviderClient:
     """What a start may ask for beyond *scopes*."""
     required_scopes: frozenset[str] | None = None
     """Without which a grant is refused; None: without any that was asked for."""
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    """What the provider's addresses need of this client: its tenant, its version."""
 
 
 class ClientFaultsError(ValueError):
@@ -82,6 +86,10 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
     must(confirmation in ("owner", "none"), 'confirmation: "owner" or "none"')
     purge_on_loss = config.get("purge_on_loss", False)
     must(isinstance(purge_on_loss, bool), "purge_on_loss: true or false")
+    variables = config.get("variables", {})
+    if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
+        must(False, "variables: an object of strings, as the provider's entry names them")
+        variables = {}
     if faults:
         raise ClientFaultsError(name, faults)
     return ProviderClient(
@@ -94,6 +102,7 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         purge_on_loss=purge_on_loss is True,
         optional_scopes=frozenset(further),
         required_scopes=None if config.get("required_scopes") is None else frozenset(required),
+        variables=dict(variables),
     )
 
 

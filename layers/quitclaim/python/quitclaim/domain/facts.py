@@ -5,7 +5,7 @@ as no.
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from quitclaim.domain.revocations import NO_REVOCATION, Reach
 
@@ -19,12 +19,21 @@ class OldToken(StrEnum):
     UNKNOWN = "unknown"
 
 
+KINDS: Final = {
+    "refresh": frozenset({"refresh_token"}),
+    "access": frozenset({"access_token"}),
+    "either": frozenset({"refresh_token", "access_token"}),
+    "account": frozenset({"account_id"}),
+}
+"""The kinds of material that a revocation takes, by `takes`."""
+
+
 @dataclass(frozen=True)
 class ProviderFacts:
     """The facts of one provider."""
 
     revocable: bool
-    takes: Literal["refresh", "access", "either"]
+    takes: Literal["refresh", "access", "either", "account"]
     reach: Reach
     refreshable: bool
     rotates: Literal["yes", "no", "sometimes", "unknown"]
@@ -41,10 +50,14 @@ class ProviderFacts:
     """A spent refresh token that is presented again ends everything that came from the same consent. Unknown is no."""
     idle_limit_ms: int | None = None
     """A grant that is not refreshed for so long is dead. None: no such limit, or none known."""
+    ends_pair: bool = False
+    """A revocation of one token of a pair ends the other as well. Unknown is no."""
+    needs_live_access_token: bool = True
+    """A revocation by access token wants one that has not expired. Unknown is yes."""
 
     def may_take(self, kind: str) -> bool:
-        """Whether the provider's revocation takes the kind (`refresh_token`, `access_token`, or both joined by `+`)."""
-        return self.takes == "either" or all(part == f"{self.takes}_token" for part in kind.split("+"))
+        """Whether the provider's revocation takes the kind (`refresh_token`, …, or several joined by `+`)."""
+        return all(part in KINDS[self.takes] for part in kind.split("+"))
 
     def taken(self, kind: str) -> str:
         """*kind* if a revocation of it can be sent at all, else `NO_REVOCATION`."""

@@ -6,6 +6,7 @@ that left is answered by the provider's own verdict or its outcome is *unknown*;
 *not sent*.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -37,6 +38,10 @@ class TokenGrant:
     account_id: str | None = field(default=None, repr=False)
     subject: str | None = field(default=None, repr=False)  # `sub` of an ID token; none is read yet
     id_token: None = None
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """What the provider's addresses need of this grant: its shop, its region, its user's id there."""
+    pairs: Mapping[str, "TokenGrant"] = field(default_factory=dict)
+    """Further token pairs of the same answer, by name (RB-11)."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +71,8 @@ class TokenAnswer:
     grant: TokenGrant | None = None
     salvaged: tuple[LooseToken, ...] = ()
     raw_sealable: bytes | None = field(default=None, repr=False)
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """As of the grant; where there is none, what is known for revoking what was salvaged."""
 
 
 class RevokeOutcome(StrEnum):
@@ -74,6 +81,7 @@ class RevokeOutcome(StrEnum):
     CONFIRMED = "confirmed"  # the provider's own success predicate holds
     ALREADY_GONE = "already_gone"  # the catalogue says that this answer means dead
     DEFERRED = "deferred"  # not revoked, as far as the answer tells; try again
+    AMBIGUOUS = "ambiguous"  # dead, or merely expired: the answer is the same, and only a refresh would tell
     UNKNOWN = "unknown"  # it left, and may have been carried out
     PERMANENT_ERROR = "permanent_error"  # repeating alone will not help: alarm at once, and go on to the deadline
 

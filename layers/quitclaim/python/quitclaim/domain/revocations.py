@@ -4,8 +4,8 @@ Revocations: a queued token, its history and its end.
 A revocation's material never changes, and nothing but its deadline or its own confirmed answer erases it (D-5).
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -65,12 +65,17 @@ class RevocationState(StrEnum):
         return self.is_terminal and self is not RevocationState.CONFIRMED
 
 
+NO_VARIABLES: Final[Mapping[str, str]] = {}
+
+
 @dataclass(frozen=True)
 class Material:
-    """One token that the provider's revocation takes."""
+    """One token that the provider's revocation takes, or what stands for one."""
 
-    kind: str  # refresh_token, access_token
+    kind: str  # refresh_token, access_token, account_id
     token: Secret
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    """What the provider's addresses need of this grant; the connection is gone by the time that they are asked."""
 
 
 NO_REVOCATION: Final = "none"
@@ -82,19 +87,30 @@ def family_of(exchange: str, pair: str) -> str:
     return f"{exchange}#{pair}"
 
 
-def material_of(takes: str, reach: Reach, access_token: Secret, refresh_token: Secret | None) -> tuple[Material, ...]:
+def material_of(
+    takes: str,
+    reach: Reach,
+    access_token: Secret,
+    refresh_token: Secret | None,
+    *,
+    ends_pair: bool = False,
+    account_id: str | None = None,
+    variables: Mapping[str, str] = NO_VARIABLES,
+) -> tuple[Material, ...]:
     """
     What must be revoked of a pair, the strongest first (DESIGN 9).
 
-    The refresh token where the provider takes it; beside it the access token where both are taken and the call ends no
-    more than the token that it names (RB-23). Where neither is taken, something is queued all the same: it must end in
-    a notice, not be forgotten.
+    The account where that is what the provider takes. Else the refresh token where it is taken; beside it the access
+    token where both are taken and the call ends no more than the token that it names (RB-23). Where none is taken,
+    something is queued all the same: it must end in a notice, not be forgotten.
     """
-    access = Material("access_token", access_token)
+    if takes == "account" and account_id is not None:
+        return (Material("account_id", Secret(account_id), variables),)
+    access = Material("access_token", access_token, variables)
     if refresh_token is None or takes == "access":
         return (access,)
-    refresh = Material("refresh_token", refresh_token)
-    return (refresh, access) if takes == "either" and not reach.ends_old_tokens else (refresh,)
+    refresh = Material("refresh_token", refresh_token, variables)
+    return (refresh, access) if takes == "either" and not (reach.ends_old_tokens or ends_pair) else (refresh,)
 
 
 def kinds_of(material: Sequence[Material]) -> str:
@@ -258,6 +274,7 @@ def settlement(revocation: Revocation, answer: RevokeAnswer) -> Settlement:
 ORDER: Final = (
     RevokeOutcome.CONFIRMED,
     RevokeOutcome.ALREADY_GONE,
+    RevokeOutcome.AMBIGUOUS,
     RevokeOutcome.DEFERRED,
     RevokeOutcome.PERMANENT_ERROR,
     RevokeOutcome.UNKNOWN,

@@ -1,6 +1,7 @@
 """The live grant: when its access token may be handed out, when it is refreshed, and what a refresh's answer means."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -48,6 +49,10 @@ class TokenPair:
     access_token: Secret
     refresh_token: Secret | None
     token_type: str
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+    """What the provider's addresses need of this grant: its shop, its region, its user's id there."""
+    account_id: str | None = field(default=None, repr=False)
+    """The external account, where the provider's revocation takes that and no token."""
 
 
 @dataclass(frozen=True)

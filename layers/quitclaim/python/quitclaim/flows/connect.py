@@ -606,7 +606,9 @@ def _identified_again(held: Exchange, client: Client, deadline: Deadline, world:
     revocation = world.reads.revocations([held.rid])[held.rid]
     if revocation is None:
         raise StateReplayedError(connection_id=held.ref.connection)
-    _identified(Tokens(TokenGrant(pair.access_token), ()), held, revocation, client, deadline, world)
+    _identified(
+        Tokens(TokenGrant(pair.access_token, variables=pair.variables), ()), held, revocation, client, deadline, world
+    )
 
 
 def _discard(callback: Callback, authorization: Authorization, state_digest: str, world: Connecting) -> None:
@@ -746,9 +748,18 @@ def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
     if answer.grant is not None:
         grant = answer.grant
         facts = client.facts
-        return Tokens(grant, material_of(facts.takes, facts.reach, grant.access_token, grant.refresh_token))
+        material = material_of(
+            facts.takes,
+            facts.reach,
+            grant.access_token,
+            grant.refresh_token,
+            ends_pair=facts.ends_pair,
+            account_id=grant.account_id,
+            variables=grant.variables,
+        )
+        return Tokens(grant, material)
     if answer.salvaged:
-        loose = tuple(Material(each.kind, each.token) for each in answer.salvaged)
+        loose = tuple(Material(each.kind, each.token, answer.variables) for each in answer.salvaged)
         takeable = tuple(each for each in loose if client.facts.may_take(each.kind))
         saw_both = {each.kind for each in loose} == {"refresh_token", "access_token"}
         return Tokens(None, takeable or loose, is_whole=saw_both or client.facts.reach.ends_old_tokens)
@@ -778,6 +789,9 @@ def _hold(
     grant, material = tokens.grant, tokens.materials
     access = grant.access_token if grant is not None else material[0].token
     pair = TokenPair(MAIN, access, grant.refresh_token if grant else None, grant.token_type if grant else "Bearer")
+    if grant is not None:
+        is_handle = client.facts.takes == "account"
+        pair = replace(pair, variables=grant.variables, account_id=grant.account_id if is_handle else None)
     missing = consent.missing(grant)
     confirms = client.confirmation == "owner" and grant is not None and not missing
     account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
@@ -908,7 +922,9 @@ def _identified(
     account = held.account
     if account is None and client.facts.has_identity and tokens.grant is not None:
         limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
-        answer = client.identity(access_token=tokens.grant.access_token, timeout_ms=max(limit, 1))
+        answer = client.identity(
+            access_token=tokens.grant.access_token, timeout_ms=max(limit, 1), variables=tokens.grant.variables
+        )
         if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
             _release(held, "identity_unreadable", world)
             raise GrantNotInstalledError("The provider did not say whose account it is.", connection_id=name)

@@ -28,6 +28,7 @@ from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import BATCH, GUARD_MS, MINUTE, SECOND, SHARDS
 from quitclaim.domain.outcomes import IdentityOutcome, RevokeAnswer, RevokeOutcome
 from quitclaim.domain.revocations import (
+    NO_VARIABLES,
     Claimed,
     Material,
     Reach,
@@ -301,9 +302,10 @@ def _learned_account(revocation: Revocation, world: Revoking) -> str | None:
     try:
         client = world.clients.named(revocation.client)
         token = world.vault.open_identity(revocation.rid, revocation.generation, revocation.identity)
+        variables = next((each.variables for each in _opened(revocation, world)), NO_VARIABLES)
     except (KeyUnavailableError, SealBrokenError, ProviderNotRegisteredError, ClientConfigError):
         return None
-    answer = client.identity(access_token=token, timeout_ms=5 * SECOND)
+    answer = client.identity(access_token=token, timeout_ms=5 * SECOND, variables=variables)
     if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
         return None
     digest = world.vault.account_digest(revocation.client, answer.account_id)
@@ -322,13 +324,7 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> "Update | tuple[
         return world.store.quarantine(claim, now, ladder)
     try:
         client = world.clients.named(revocation.client)
-        materials = [
-            material
-            for each in revocation.material
-            for material in world.vault.open_revoke_only(
-                revocation.rid, revocation.generation, each.tv, each.pair, each.sealed
-            )
-        ]
+        materials = _opened(revocation, world)
         client.prepare()
         if not materials:
             raise SealBrokenError("it holds no material")
@@ -343,6 +339,16 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> "Update | tuple[
     if not client.facts.revocable or not all(client.facts.may_take(each.kind) for each in materials):
         return world.store.settle(claim, now, RevocationState.UNSUPPORTED)
     return client, materials
+
+
+def _opened(revocation: Revocation, world: Revoking) -> list[Material]:
+    return [
+        material
+        for each in revocation.material
+        for material in world.vault.open_revoke_only(
+            revocation.rid, revocation.generation, each.tv, each.pair, each.sealed
+        )
+    ]
 
 
 async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], clock: Clock) -> RevokeAnswer | None:

@@ -250,11 +250,11 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
     if limit is None:
         _withdraw(leased, attempt, None, world)
         raise TimeIsUpError
-    answer = client.refresh(refresh_token=tokens.refresh_token, timeout_ms=limit)
+    answer = client.refresh(refresh_token=tokens.refresh_token, timeout_ms=limit, variables=tokens.variables)
     if answer.grant is not None:
         return _saved(leased, attempt, answer.grant, tokens, client, world)
     if answer.salvaged:
-        _queue_part(leased, attempt, answer.salvaged, client, world)
+        _queue_part(leased, attempt, answer.salvaged, tokens, client, world)
     return _not_granted(answer, leased, attempt, min_ttl_ms, client, world)
 
 
@@ -288,7 +288,7 @@ def _without_refresh(
         )
     if grant.is_suspect and client.facts.has_identity:
         limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
-        answer = client.identity(access_token=tokens.access_token, timeout_ms=max(limit, 1))
+        answer = client.identity(access_token=tokens.access_token, timeout_ms=max(limit, 1), variables=tokens.variables)
         if answer.outcome is IdentityOutcome.REFUSED:
             purges = client.purge_on_loss
             if lose_grant(grant, StopReason.GRANT_REJECTED, refused_attempt=None, purges=purges, world=world.stopping):
@@ -372,9 +372,9 @@ def _saved(
     """Seal first, then save; whatever refuses the save, the token ends in the table."""
     ref, vault, now, version = before.ref, world.vault, world.clock.now(), before.tv + 1
     kept = fresh.refresh_token or tokens.refresh_token
-    pair = TokenPair(before.pair, fresh.access_token, kept, fresh.token_type)
+    pair = replace(tokens, access_token=fresh.access_token, refresh_token=kept, token_type=fresh.token_type)
     facts = client.facts
-    material = material_of(facts.takes, before.reach, fresh.access_token, kept)
+    material = _material(before, pair, client)
     others = before.attempts - {attempt}
     survives = facts.old_token_survives and not before.reach.ends_old_tokens
     lifetime = fresh.expires_in_s if fresh.expires_in_s is not None else _default_s(facts)
@@ -434,8 +434,21 @@ def _default_s(facts: ProviderFacts) -> int | None:
 
 def _replaced(before: Grant, attempt: str, tokens: TokenPair, client: Client, world: HandingOut) -> Revocation:
     """The rotated token that stays valid and that no revocation of its successor reaches (custody rule 6)."""
-    material = material_of(client.facts.takes, before.reach, tokens.access_token, tokens.refresh_token)
+    material = _material(before, tokens, client)
     return _queued(before, f"{attempt}.old", before.tv, material, client, world)
+
+
+def _material(grant: Grant, pair: TokenPair, client: Client) -> tuple[Material, ...]:
+    """What must be revoked of *pair*, with what the provider's addresses need of it."""
+    return material_of(
+        client.facts.takes,
+        grant.reach,
+        pair.access_token,
+        pair.refresh_token,
+        ends_pair=client.facts.ends_pair,
+        account_id=pair.account_id,
+        variables=pair.variables,
+    )
 
 
 def _queued(
@@ -471,7 +484,14 @@ def _queued(
     )
 
 
-def _queue_part(before: Grant, attempt: str, salvaged: Sequence[LooseToken], client: Client, world: HandingOut) -> None:
+def _queue_part(
+    before: Grant,
+    attempt: str,
+    salvaged: Sequence[LooseToken],
+    tokens: TokenPair,
+    client: Client,
+    world: HandingOut,
+) -> None:
     """
     What an unusable answer still held is due for revocation, in one item; not so the token that was sent, where the
     provider gives it again: it is the live grant's (custody rule 7).
@@ -479,7 +499,7 @@ def _queue_part(before: Grant, attempt: str, salvaged: Sequence[LooseToken], cli
     The answer was not seen whole, so its attempt stays on record: a stop then says "confirmed" for nothing of it
     (custody rule 3).
     """
-    loose = tuple(Material(each.kind, each.token) for each in salvaged)
+    loose = tuple(Material(each.kind, each.token, tokens.variables) for each in salvaged)
     takeable = tuple(each for each in loose if client.facts.may_take(each.kind)) or loose
     material = tuple(each for each in takeable if world.vault.fingerprint(each.token) != before.fp)
     if not material:

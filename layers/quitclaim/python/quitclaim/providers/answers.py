@@ -10,7 +10,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
@@ -26,10 +28,13 @@ from quitclaim.domain.outcomes import (
     TokenGrant,
 )
 from quitclaim.domain.secret import Secret
-from quitclaim.providers.spec import AnswerPattern, ProviderSpec, SuccessSpec, TokenSpec
+from quitclaim.domain.tokens import MAIN
+from quitclaim.providers.placeholders import PlaceholderRefusedError, Values, in_answer
+from quitclaim.providers.spec import AnswerPattern, PairPaths, ProviderSpec, SuccessSpec, TokenSpec
 from quitclaim.providers.transport import Answer, NoAnswer, RawAnswer
 
 type Operation = Literal["exchange", "refresh"]
+NO_VALUES: Final[Values] = {}
 
 DEAD: Final = frozenset({"invalid_grant", "bad_verification_code", "bad_refresh_token", "invalid_refresh_token"})
 """The code or grant is dead (RFC 6749 section 5.2; the others as GitHub and Slack spell it)."""
@@ -65,17 +70,22 @@ LIFETIME_CAP_S: Final = 366 * 86_400
 
 
 def judge_token(
-    spec: ProviderSpec, answer: Answer, operation: Operation, sent: frozenset[str] = frozenset()
+    spec: ProviderSpec,
+    answer: Answer,
+    operation: Operation,
+    sent: frozenset[str] = frozenset(),
+    variables: Values = NO_VALUES,
 ) -> TokenAnswer:
     """
     The outcome of an exchange or refresh. *sent* is what the request carried: an echo of it is no new token.
+    *variables* are the placeholders that are known so far; an exchange's answer may fill more of them.
 
     A refusal without a known code ends an exchange, whose code is spent either way, and never a grant (RB-16): the
     caller counts those by their `error_code`.
     """
     if isinstance(answer, NoAnswer):
         return TokenAnswer(Outcome.UNKNOWN if answer.sent else Outcome.NOT_SENT, answer.reason)
-    body = read_body(answer)
+    body = read_body(answer, spec.token.errors.at)
     if answer.status in NOT_NOW:
         return TokenAnswer(
             Outcome.TRY_LATER, f"http_{answer.status}", body.error_code, retry_after_ms=answer.retry_after_ms
@@ -83,9 +93,9 @@ def judge_token(
     if body.has_error and answer.complete:
         judged = _of_error(spec.token, answer, body, operation)
     elif 200 <= answer.status < 300:
-        grant = _grant(spec, body.members) if answer.complete and body.members is not None else None
+        grant = _grant(spec, answer, body, operation, variables) if answer.complete else None
         if grant is not None:
-            return TokenAnswer(Outcome.GRANTED, grant=grant)
+            return TokenAnswer(Outcome.GRANTED, grant=grant, variables=grant.variables)
         judged = TokenAnswer(Outcome.UNKNOWN, _unusable(answer, body), raw_sealable=answer.body or None)
     else:
         judged = _of_status(answer, body, operation)
@@ -101,6 +111,7 @@ def judge_token(
         judged.is_unexplained,
         salvaged=salvaged,
         raw_sealable=answer.body if salvaged else judged.raw_sealable,
+        variables={**variables, **_matching(spec, body.members)},
     )
 
 
@@ -145,33 +156,74 @@ def _unusable(answer: RawAnswer, body: "Body") -> str:
 # --- the grant in it ---------------------------------------------------------------------------------------------
 
 
-def _grant(spec: ProviderSpec, members: Mapping[str, Any]) -> TokenGrant | None:
+def _grant(
+    spec: ProviderSpec, answer: RawAnswer, body: "Body", operation: Operation, variables: Values
+) -> TokenGrant | None:
     """The grant; None if the answer holds no usable one."""
-    at = spec.token.response
-    access_token = _token(member(members, at.access_token))
-    refresh_value = member(members, at.refresh_token)
-    refresh_token = _token(refresh_value)
-    if access_token is None or (refresh_token is None and refresh_value not in (None, "", False)):
+    members, at = body.members, spec.token.response
+    if members is None or (spec.token.success is not None and not _is_success(spec.token.success, answer, body)):
+        return None
+    filled: Values = variables
+    if operation == "exchange":
+        try:
+            there = {each.name: member(members, each.parameter) for each in spec.placeholders}
+            filled = {**variables, **in_answer(spec.placeholders, there)}
+        except PlaceholderRefusedError:
+            return None  # nothing may be stored of it; its tokens are queued by what is known of it
+    grant = _pair(spec, answer, members, PairPaths(MAIN, at.access_token, at.refresh_token, at.expires_in))
+    if grant is None:
+        return None
+    pairs = {each.name: _pair(spec, answer, members, each) for each in at.pairs if member(members, each.access_token)}
+    if not all(pairs.values()):
         return None
     token_type = member(members, at.token_type)
-    lifetime = seconds(member(members, at.expires_in), spec.token.expires_unit)
-    default = spec.token.default_lifetime_s
-    return TokenGrant(
-        access_token=access_token,
-        refresh_token=refresh_token,
+    return replace(
+        grant,
         token_type=token_type if isinstance(token_type, str) and CODE.fullmatch(token_type) else "Bearer",
-        expires_in_s=lifetime if lifetime is not None else (default if isinstance(default, int) else None),
         refresh_expires_in_s=next(
             (
                 found
                 for path in at.refresh_expires_in
                 if (found := seconds(member(members, path), spec.token.expires_unit)) is not None
             ),
-            None,
+            seconds_until(member(members, at.refresh_expires_at), answer.date),
         ),
         scopes=_scopes(member(members, at.scope)),
-        account_id=_account(member(members, spec.identity.in_token_response)),
+        account_id=_account(member(members, spec.identity.in_token_response))
+        or _account(filled.get(spec.identity.in_placeholder or "")),
+        variables=filled,
+        pairs={name: pair for name, pair in pairs.items() if pair is not None},
     )
+
+
+def _pair(spec: ProviderSpec, answer: RawAnswer, members: Mapping[str, Any], at: PairPaths) -> TokenGrant | None:
+    """One token pair of the answer; where the access token renews itself, it is its own refresh token."""
+    access_token = _token(member(members, at.access_token))
+    refresh_value = member(members, at.refresh_token)
+    refresh_token = _token(refresh_value)
+    if access_token is None or (refresh_token is None and refresh_value not in (None, "", False)):
+        return None
+    if spec.refresh.mode == "access_token_exchange":
+        refresh_token = access_token
+    lifetime = seconds(member(members, at.expires_in), spec.token.expires_unit)
+    if lifetime is None and at.name == MAIN:
+        lifetime = seconds_until(member(members, spec.token.response.expires_at), answer.date)
+    default = spec.token.default_lifetime_s
+    return TokenGrant(
+        access_token=access_token,
+        refresh_token=refresh_token,
+        expires_in_s=lifetime if lifetime is not None else (default if isinstance(default, int) else None),
+    )
+
+
+def _matching(spec: ProviderSpec, members: Mapping[str, Any] | None) -> dict[str, str]:
+    """What an unusable answer fills all the same: a salvaged token may be revoked by it."""
+    filled: dict[str, str] = {}
+    for each in spec.placeholders:
+        if each.source == "token_response":
+            with suppress(PlaceholderRefusedError):
+                filled[each.name] = each.read(member(members, each.parameter))
+    return filled
 
 
 def member(members: Any, path: str | None) -> Any:
@@ -199,6 +251,22 @@ def seconds(value: Any, unit: Literal["s", "ms"] = "s") -> int | None:
         return None
     whole = int(value) // (1000 if unit == "ms" else 1)
     return min(whole, LIFETIME_CAP_S) if whole > 0 else None
+
+
+def seconds_until(value: Any, date: float | None) -> int | None:
+    """
+    A lifetime in seconds, from an instant that the answer names: RFC 3339, or seconds since 1970.
+
+    Counted from the answer's own clock (RFC 9110 section 6.6.1): ours may be another. None where one of both is
+    missing.
+    """
+    if date is None or value is None:
+        return None
+    try:
+        until = datetime.fromisoformat(value).timestamp() if isinstance(value, str) and "T" in value else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if isinstance(value, bool) else seconds(until - date)
 
 
 def _token(value: Any) -> Secret | None:
@@ -275,17 +343,24 @@ def judge_revoke(spec: ProviderSpec, answer: Answer) -> RevokeAnswer:
     """Whether the token is dead. Only the catalogue's predicates say so; 202 and a page never do (D-34, RB-27)."""
     if isinstance(answer, NoAnswer):
         return RevokeAnswer(RevokeOutcome.UNKNOWN if answer.sent else RevokeOutcome.DEFERRED, answer.reason)
-    told, body, after = spec.revocation, read_body(answer), answer.retry_after_ms
+    told, after = spec.revocation, answer.retry_after_ms
+    body = read_body(answer, spec.token.errors.at)
     reason = "html" if body.is_html else body.error_code or f"http_{answer.status}"
     if answer.status in NOT_NOW:
         return RevokeAnswer(RevokeOutcome.DEFERRED, f"http_{answer.status}", after)
     if body.is_html or not answer.complete:
         outcome = RevokeOutcome.DEFERRED if 300 <= answer.status < 500 else RevokeOutcome.UNKNOWN
         return RevokeAnswer(outcome, reason if answer.complete else "cut_off", after)
-    if _is_success(told.success, answer, body):
+    if told.success is not None and _is_success(told.success, answer, body):
         return RevokeAnswer(RevokeOutcome.CONFIRMED)
-    if told.already_gone is not None and _matches(told.already_gone, answer, body):
+    if body.raw_code is not None and body.raw_code in told.try_later:
+        return RevokeAnswer(RevokeOutcome.DEFERRED, reason, after)
+    if any(_matches(pattern, answer, body) for pattern in told.already_gone):
         return RevokeAnswer(RevokeOutcome.ALREADY_GONE, reason)
+    if any(_matches(pattern, answer, body) for pattern in told.ambiguous):
+        return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)
+    if told.success is None and 200 <= answer.status < 300 and answer.status != 202 and not body.has_error:
+        return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)  # it looks like one; nobody has read that it is
     if body.error_code in WRONG_REQUEST or any(_matches(pattern, answer, body) for pattern in told.permanent_errors):
         return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, reason, after)
     # What broke on the way may have been done; a refusal was not.
@@ -326,8 +401,11 @@ class Body:
         return self.raw_code if self.raw_code is not None and CODE.fullmatch(self.raw_code) else None
 
 
-def read_body(answer: RawAnswer) -> Body:
-    """JSON whatever it calls itself, else a form, else HTML, else nothing readable."""
+def read_body(answer: RawAnswer, error_at: str | None = None) -> Body:
+    """
+    JSON whatever it calls itself, else a form, else HTML, else nothing readable. *error_at* is where this provider puts
+    its error codes, if not in `error`; zero is none (Withings).
+    """
     try:
         text = answer.body.decode("utf-8-sig").strip()
     except UnicodeDecodeError:
@@ -338,6 +416,9 @@ def read_body(answer: RawAnswer) -> Body:
     if members is None:
         looks_like_a_page = text.startswith("<") or (answer.content_type == "text/html" and text != "")
         return Body(is_html=looks_like_a_page)
+    told = member(members, error_at)
+    if told not in (None, 0, "0", "") and isinstance(told, str | int) and not isinstance(told, bool):
+        return Body(members, False, True, str(told)[:100])
     return Body(members, False, *_error(members))
 
 
@@ -365,7 +446,7 @@ def _error(members: Mapping[str, Any]) -> tuple[bool, str | None]:
     """Whether the body reports an error, and its code: as RFC 6749 says, or as Slack, Fitbit and Google APIs do."""
     error = members.get("error")
     if isinstance(error, Mapping):
-        return True, _first_text(error, "type", "code", "status")
+        return True, _first_text(error, "type", "code", "status", ".tag")
     if isinstance(error, str) and error.strip():
         return True, error.strip()[:100]
     errors = members.get("errors")

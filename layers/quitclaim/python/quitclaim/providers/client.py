@@ -1,8 +1,9 @@
 """One client of the app at one provider, as the flows see it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal
 
@@ -13,9 +14,10 @@ from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.errors import ClientConfigError
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
-from quitclaim.domain.revocations import Material
+from quitclaim.domain.revocations import NO_VARIABLES, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
+from quitclaim.providers.placeholders import PlaceholderRefusedError, of_client
 from quitclaim.providers.spec import ProviderSpec
 from quitclaim.providers.transport import async_http, sync_http
 
@@ -112,41 +114,66 @@ class OAuthClient:
     def prepare(self) -> None:
         """Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read."""
         self._secret()
+        self._known(NO_VARIABLES)
 
     def authorize_url(self, asked: AuthorizationAsked) -> str:
-        """Where the browser is sent."""
-        return oauth2.authorize_url(self._spec, self._settings, asked)
+        """Where the browser is sent. Raises `ClientConfigError` where an address lacks a value."""
+        try:
+            return oauth2.authorize_url(self._spec, self._settings, asked, self._known(asked.variables))
+        except PlaceholderRefusedError as refused:
+            raise ClientConfigError(client=self.name, reason=str(refused)) from None
 
     def is_issuer(self, values: Sequence[str]) -> bool:
         """Whether the callback's `iss` values are those of this provider."""
         return oauth2.check_iss(self._spec, values)
 
-    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    def exchange(
+        self,
+        *,
+        code: Secret,
+        verifier: Secret | None,
+        redirect_uri: str,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+    ) -> TokenAnswer:
         """The code turned into tokens: one request. Raises `ClientConfigError` before anything is sent."""
-        secret = self._secret()
+        secret, known = self._secret(), self._known(variables)
         return oauth2.exchange(
-            self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms
+            self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms, known
         )
 
-    def refresh(self, *, refresh_token: Secret, timeout_ms: int) -> TokenAnswer:
+    def refresh(
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> TokenAnswer:
         """Fresh tokens: one request. Raises `ClientConfigError` before anything is sent."""
-        return oauth2.refresh(self._http.sync, self._spec, self._settings, self._secret(), refresh_token, timeout_ms)
+        secret, known = self._secret(), self._known(variables)
+        return oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
 
-    def identity(self, *, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
+    def identity(
+        self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> IdentityAnswer:
         """Whose grant it is."""
-        return oauth2.identity(self._http.sync, self._spec, access_token, timeout_ms)
+        return oauth2.identity(self._http.sync, self._spec, access_token, timeout_ms, self._known(variables))
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
         """The end of a token at the provider: one request. Raises `ClientConfigError` before anything is sent."""
-        secret = self._secret()
+        secret, known = self._secret(), self._known(material.variables)
         async with self._http.revoking() as http:
-            return await oauth2.revoke(http, self._spec, self._settings, secret, material, timeout_ms)
+            return await oauth2.revoke(
+                http, self._spec, self._settings, secret, replace(material, variables=known), timeout_ms
+            )
+
+    def _known(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """The grant's values and the client's own. Raises `ClientConfigError` where the client's do not hold."""
+        try:
+            return {**variables, **of_client(self._spec.placeholders, self._settings.variables)}
+        except PlaceholderRefusedError as refused:
+            raise ClientConfigError(client=self.name, reason=str(refused)) from None
 
     def _secret(self) -> Secret | None:
         """None where the provider takes no client secret at all."""
-        needed = {self._spec.token.client_auth, self._spec.revocation.client_auth} & {"basic", "post"}
         if self._settings.secret_ref is not None:
             return self._secret_source(self._settings.secret_ref)
-        if needed:
+        if self._spec.needs_secret:
             raise ClientConfigError(client=self.name, reason="no client secret is configured")
         return None

@@ -19,12 +19,14 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from quitclaim.providers.schema import Entry, faults_between_fields
+from quitclaim.providers.schema import Entry, compiled_identity, compiled_revocation, faults_between_fields
 from quitclaim.providers.spec import COMPILED, FORMAT
 
 CATALOGUE: Final = COMPILED.parent
 PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
-NO_FIELD: Final = re.compile(r"\[key\]|JsonBody|Pattern|str|int|bool|literal\[.*|constrained-.*")
+NO_FIELD: Final = re.compile(
+    r"\[key\]|JsonBody|Pattern|Source|Success|Timestamp|list\[.*|str|int|bool|literal\[.*|constrained-.*"
+)
 
 type Place = tuple[str, ...]
 
@@ -57,6 +59,19 @@ def compiled_text(path: Path, *, variables: Mapping[str, str] | None = None, all
     *variables* fill `{name}` in any text of the file; the local stack names its own base address so. *allow_loopback*
     admits http on this machine, for the local stack alone.
     """
+    return (
+        json.dumps(
+            _compiled(read_entry(path, variables=variables, allow_loopback=allow_loopback), allow_loopback),
+            indent=1,
+            sort_keys=True,
+            ensure_ascii=False,
+        )
+        + "\n"
+    )
+
+
+def read_entry(path: Path, *, variables: Mapping[str, str] | None = None, allow_loopback: bool = False) -> Entry:
+    """One catalogue file, validated. Raises `CatalogueError` with all that is wrong with it."""
     data, lines = _read(path, variables or {})
 
     def fault(place: Place, reason: str) -> CatalogueFault:
@@ -72,8 +87,33 @@ def compiled_text(path: Path, *, variables: Mapping[str, str] | None = None, all
         faults.append(fault(("id",), f"is {entry.id!r}, and the file is {path.name}; give both one name"))
     if faults:
         raise CatalogueError(faults)
-    compiled = {"format": FORMAT, "allow_loopback": allow_loopback, **entry.model_dump(mode="json", exclude={"notes"})}
-    return json.dumps(compiled, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    return entry
+
+
+UNCOMPILED: Final = {"notes", "sources", "webhooks", "revocation", "identity", "placeholders"}
+"""What the functions do not read, or read in another shape."""
+
+
+def _compiled(entry: Entry, allow_loopback: bool) -> dict[str, Any]:
+    compiled = {"format": FORMAT, "allow_loopback": allow_loopback, **entry.model_dump(mode="json", exclude=UNCOMPILED)}
+    if entry.authorize.scope_param == "none":
+        compiled["authorize"]["scope_param"] = None
+    compiled["placeholders"] = [
+        {
+            "name": name,
+            "source": told.source,
+            "parameter": told.parameter or name,
+            "is_origin": told.form == "origin",
+            "pattern": told.pattern,
+            "values": told.values,
+            "default": told.default,
+            "echo": told.echo,
+        }
+        for name, told in entry.placeholders.items()
+    ]
+    compiled["revocation"] = compiled_revocation(entry)
+    compiled["identity"] = compiled_identity(entry)
+    return compiled
 
 
 def compile_file(

@@ -8,19 +8,35 @@ that never repeats itself and never follows a redirect.
 import base64
 import hashlib
 import json
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 from urllib.parse import quote, quote_plus, urlencode
 
 import httpx
 
 from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
-from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer
+from quitclaim.domain.outcomes import (
+    IdentityAnswer,
+    IdentityOutcome,
+    Outcome,
+    RevokeAnswer,
+    RevokeOutcome,
+    TokenAnswer,
+)
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers.answers import judge_identity, judge_revoke, judge_token
-from quitclaim.providers.spec import ClientAuth, ProviderSpec
+from quitclaim.providers.placeholders import REDIRECT_URI, PlaceholderRefusedError, Values, fill
+from quitclaim.providers.spec import ClientAuth, ProviderSpec, RequestSpec
 from quitclaim.providers.transport import USER_AGENT, OutgoingRequest, send, send_async
+
+NO_VALUES: Final[Values] = {}
+UNADDRESSED: Final = TokenAnswer(Outcome.NOT_SENT, "unaddressed", config_fault=True)
+"""A placeholder of the address has no value that the catalogue allows: nothing left."""
+
 
 # --- authorize ----------------------------------------------------------------------------------------------------
 
@@ -30,14 +46,17 @@ def s256_challenge(verifier: Secret) -> str:
     return _unpadded(hashlib.sha256(verifier.reveal().encode("ascii")).digest())
 
 
-def authorize_url(spec: ProviderSpec, client: ProviderClient, asked: AuthorizationAsked) -> str:
+def authorize_url(
+    spec: ProviderSpec, client: ProviderClient, asked: AuthorizationAsked, variables: Values = NO_VALUES
+) -> str:
     """
     Where the browser is sent (RFC 6749 section 4.1.1, RFC 7636 section 4.3).
 
     The URL holds the state: it belongs into a Location header and nowhere else. A provider of which it is not known
     whether it takes PKCE gets the challenge; it must ignore what it does not know (RFC 6749 section 3.1).
     """
-    return f"{spec.authorize.url}?{urlencode(authorization_params(spec, client, asked), quote_via=quote)}"
+    url = _url(spec, spec.authorize.url, variables)
+    return f"{url}?{urlencode(authorization_params(spec, client, asked), quote_via=quote)}"
 
 
 def authorization_params(spec: ProviderSpec, client: ProviderClient, asked: AuthorizationAsked) -> dict[str, str]:
@@ -45,14 +64,12 @@ def authorization_params(spec: ProviderSpec, client: ProviderClient, asked: Auth
     params = {
         **dict(spec.authorize.params),
         "response_type": "code",
-        "client_id": client.client_id,
+        spec.authorize.client_id_param: client.client_id,
         "redirect_uri": asked.redirect_uri,
         "state": asked.state.reveal(),
+        **_scopes(spec, client, asked.scopes),
+        **_resource(spec),
     }
-    if asked.scopes:
-        # As the client lists them; a few providers show them in this order.
-        usual = [scope for scope in client.scopes if scope in asked.scopes]
-        params["scope"] = spec.authorize.scope_separator.join([*usual, *sorted(asked.scopes - set(usual))])
     if asked.challenge is not None:
         params |= {"code_challenge": asked.challenge, "code_challenge_method": "S256"}
     if asked.nonce is not None:
@@ -62,6 +79,27 @@ def authorization_params(spec: ProviderSpec, client: ProviderClient, asked: Auth
     if spec.authorize.response_mode != "query":
         params["response_mode"] = spec.authorize.response_mode
     return params
+
+
+def _scopes(spec: ProviderSpec, client: ProviderClient, scopes: frozenset[str]) -> dict[str, str]:
+    """
+    The scopes as the provider takes them: in one parameter or, by their prefix, in several (Slack); as the client lists
+    them, for a few providers show them in this order.
+    """
+    told = spec.authorize
+    usual = [scope for scope in client.scopes if scope in scopes]
+    by_param: dict[str, list[str]] = {}
+    for scope in [*usual, *sorted(scopes - set(usual))]:
+        prefix, param = next(
+            (each for each in told.scope_prefixes if scope.startswith(each[0])), ("", told.scope_param)
+        )
+        if param is not None:
+            by_param.setdefault(param, []).append(scope.removeprefix(prefix))
+    return {param: told.scope_separator.join(names) for param, names in by_param.items()}
+
+
+def _resource(spec: ProviderSpec) -> dict[str, str]:
+    return {} if spec.authorize.resource is None else {"resource": spec.authorize.resource}
 
 
 def check_iss(spec: ProviderSpec, iss_values: Sequence[str]) -> bool:
@@ -87,15 +125,22 @@ def build_exchange(
     code: Secret,
     verifier: Secret | None,
     redirect_uri: str,
+    variables: Values = NO_VALUES,
 ) -> OutgoingRequest:
     """
     The token request for a code (RFC 6749 section 4.1.3). A verifier is sent whenever its challenge was, whatever the
     catalogue says by now (RB-52).
     """
-    fields = {"grant_type": "authorization_code", "code": code.reveal(), "redirect_uri": redirect_uri}
+    fields = {
+        **dict(spec.token.params),
+        "grant_type": "authorization_code",
+        "code": code.reveal(),
+        "redirect_uri": redirect_uri,
+        **_resource(spec),
+    }
     if verifier is not None:
         fields["code_verifier"] = verifier.reveal()
-    return _token_request(spec.token.url, spec, client, secret, fields)
+    return _token_request(_url(spec, spec.token.url, variables), spec, client, secret, fields)
 
 
 def exchange(
@@ -107,18 +152,76 @@ def exchange(
     verifier: Secret | None,
     redirect_uri: str,
     timeout_ms: int,
+    variables: Values = NO_VALUES,
 ) -> TokenAnswer:
-    """One request, at most *timeout_ms* long. A code is sent once: sent again, the provider may end what it issued."""
-    request = build_exchange(spec, client, secret, code, verifier, redirect_uri)
-    return judge_token(spec, send(http, request, timeout_ms), "exchange")
+    """
+    One request, at most *timeout_ms* long. A code is sent once: sent again, the provider may end what it issued.
+
+    Where the provider wants a second request, for the token that lasts, it has what is left of the time; without its
+    answer the first token is the grant.
+    """
+    ends = time.monotonic() + timeout_ms / 1000
+    try:
+        request = build_exchange(spec, client, secret, code, verifier, redirect_uri, variables)
+    except PlaceholderRefusedError:
+        return UNADDRESSED
+    if spec.refresh.sends_redirect_uri:
+        variables = {**variables, REDIRECT_URI: redirect_uri}
+    answer = judge_token(spec, send(http, request, timeout_ms), "exchange", variables=variables)
+    if answer.grant is None or spec.token.upgrade is None:
+        return answer
+    further = build_upgrade(spec, secret, answer.grant.access_token)
+    upgraded = judge_token(spec, send(http, further, int((ends - time.monotonic()) * 1000)), "refresh").grant
+    if upgraded is None:
+        return answer
+    lasting = replace(
+        answer.grant,
+        access_token=upgraded.access_token,
+        refresh_token=upgraded.refresh_token,
+        expires_in_s=upgraded.expires_in_s,
+    )
+    return replace(answer, grant=lasting)
+
+
+def build_upgrade(spec: ProviderSpec, secret: Secret | None, access_token: Secret) -> OutgoingRequest:
+    """The request for the token that lasts. Only for a spec that has one."""
+    told = spec.token.upgrade
+    if told is None:
+        raise ValueError(f"{spec.id} has no such request")
+    fields = {"grant_type": told.grant_type, told.token_param: access_token.reveal()}
+    if secret is not None:
+        fields["client_secret"] = secret.reveal()
+    if told.method == "GET":
+        return OutgoingRequest("GET", _with_query(told.url, fields), _headers())
+    return _form("POST", told.url, _headers(), fields)
 
 
 def build_refresh(
-    spec: ProviderSpec, client: ProviderClient, secret: Secret | None, refresh_token: Secret
+    spec: ProviderSpec,
+    client: ProviderClient,
+    secret: Secret | None,
+    refresh_token: Secret,
+    variables: Values = NO_VALUES,
 ) -> OutgoingRequest:
-    """The token request for a refresh token (RFC 6749 section 6), for the scopes that were granted."""
-    fields = {"grant_type": "refresh_token", "refresh_token": refresh_token.reveal()}
-    return _token_request(spec.refresh.url, spec, client, secret, fields)
+    """
+    The token request for a refresh token (RFC 6749 section 6), for the scopes that were granted.
+
+    Where the access token renews itself it is sent in the refresh token's place; only such a provider takes a GET. The
+    redirect URI is that of the exchange, where the provider wants it again (GitLab).
+    """
+    told = spec.refresh
+    fields = {
+        **dict(told.params),
+        "grant_type": told.grant_type,
+        told.token_param: refresh_token.reveal(),
+    }
+    if told.sends_redirect_uri and REDIRECT_URI in variables:
+        fields["redirect_uri"] = variables[REDIRECT_URI]
+    url = _url(spec, told.url, variables)
+    if told.method == "POST":
+        return _token_request(url, spec, client, secret, fields)
+    headers = _authenticate(fields, spec.token.client_auth, spec, client, secret) if told.sends_client else _headers()
+    return OutgoingRequest("GET", _with_query(url, fields), headers)
 
 
 def refresh(
@@ -128,29 +231,38 @@ def refresh(
     secret: Secret | None,
     refresh_token: Secret,
     timeout_ms: int,
+    variables: Values = NO_VALUES,
 ) -> TokenAnswer:
     """One request, at most *timeout_ms* long."""
-    request = build_refresh(spec, client, secret, refresh_token)
+    try:
+        request = build_refresh(spec, client, secret, refresh_token, variables)
+    except PlaceholderRefusedError:
+        return UNADDRESSED
     sent = frozenset({refresh_token.reveal()})
-    return judge_token(spec, send(http, request, timeout_ms), "refresh", sent)
+    return judge_token(spec, send(http, request, timeout_ms), "refresh", sent, variables)
 
 
 # --- identity -----------------------------------------------------------------------------------------------------
 
 
-def build_identity(spec: ProviderSpec, access_token: Secret) -> OutgoingRequest:
-    """The request that tells whose grant it is. Only for a spec with an identity URL."""
-    if spec.identity.url is None:
+def build_identity(spec: ProviderSpec, access_token: Secret, variables: Values = NO_VALUES) -> OutgoingRequest:
+    """The request that tells whose grant it is. Only for a spec with an identity request."""
+    if spec.identity.request is None:
         raise ValueError(f"{spec.id} has no identity request")
-    bearer = {"Authorization": f"Bearer {access_token.reveal()}"}
-    return OutgoingRequest("GET", spec.identity.url, {**_headers(), **bearer})
+    return _templated(spec, spec.identity.request, {"token": access_token.reveal()}, variables)
 
 
-def identity(http: httpx.Client, spec: ProviderSpec, access_token: Secret, timeout_ms: int) -> IdentityAnswer:
+def identity(
+    http: httpx.Client, spec: ProviderSpec, access_token: Secret, timeout_ms: int, variables: Values = NO_VALUES
+) -> IdentityAnswer:
     """One request, at most *timeout_ms* long; none where the catalogue knows no way to ask."""
-    if spec.identity.url is None:
+    if spec.identity.request is None:
         return IdentityAnswer(IdentityOutcome.UNREADABLE, reason="no_identity_request")
-    return judge_identity(spec, send(http, build_identity(spec, access_token), timeout_ms))
+    try:
+        request = build_identity(spec, access_token, variables)
+    except PlaceholderRefusedError:
+        return IdentityAnswer(IdentityOutcome.UNREADABLE, reason="unaddressed")
+    return judge_identity(spec, send(http, request, timeout_ms))
 
 
 # --- revoke -------------------------------------------------------------------------------------------------------
@@ -159,15 +271,16 @@ def identity(http: httpx.Client, spec: ProviderSpec, access_token: Secret, timeo
 def build_revoke(
     spec: ProviderSpec, client: ProviderClient, secret: Secret | None, material: Material
 ) -> OutgoingRequest:
-    """The revocation request for one token (RFC 7009 section 2.1). Only for a spec with a revocation."""
+    """The revocation request for one token, as the entry's template says (RFC 7009 section 2.1 in the usual shape)."""
     told = spec.revocation
-    if not told.is_supported:
+    if told.request is None:
         raise ValueError(f"{spec.id} has no revocation request")
-    fields = {"token": material.token.reveal()}
-    if told.token_type_hint:
-        fields["token_type_hint"] = material.kind
-    headers = _authenticate(fields, told.client_auth, client, secret)
-    return _form("POST", told.url, headers, fields)
+    kind = "account_id" if material.kind == "account_id" else "token"
+    reserved = {kind: material.token.reveal(), "token_kind": material.kind, "client_id": client.client_id}
+    if secret is not None:
+        reserved["client_secret"] = secret.reveal()
+    hint = {"token_type_hint": material.kind} if told.token_type_hint else {}
+    return _templated(spec, told.request, reserved, material.variables, hint, client, secret)
 
 
 async def revoke(
@@ -179,8 +292,46 @@ async def revoke(
     timeout_ms: int,
 ) -> RevokeAnswer:
     """One request, at most *timeout_ms* long."""
-    request = build_revoke(spec, client, secret, material)
+    try:
+        request = build_revoke(spec, client, secret, material)
+    except PlaceholderRefusedError:
+        return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "unaddressed")
     return judge_revoke(spec, await send_async(http, request, timeout_ms))
+
+
+# --- a request from its template ----------------------------------------------------------------------------------
+
+
+def _url(spec: ProviderSpec, template: str, variables: Values, reserved: Values = NO_VALUES) -> str:
+    return fill(template, spec.placeholders, variables, reserved, encode=True)
+
+
+def _templated(
+    spec: ProviderSpec,
+    told: RequestSpec,
+    reserved: Values,
+    variables: Values,
+    more: Mapping[str, str] = NO_VALUES,
+    client: ProviderClient | None = None,
+    secret: Secret | None = None,
+) -> OutgoingRequest:
+    """*told* with its values put in. Raises `PlaceholderRefusedError` where one is missing or not allowed."""
+    fields = {
+        name: fill(value, spec.placeholders, variables, reserved, encode=False) for name, value in told.fields
+    } | dict(more)
+    headers = _headers() if client is None else _authenticate(fields, told.client_auth, spec, client, secret)
+    for name, value in told.headers:
+        headers[name] = fill(value, spec.placeholders, variables, reserved, encode=False)
+    url = _url(spec, told.url, variables, reserved)
+    match told.body:
+        case "form":
+            return _form(told.method, url, headers, fields)
+        case "json":
+            return _json(told.method, url, headers, fields)
+        case "query":
+            return OutgoingRequest(told.method, _with_query(url, fields), headers)
+        case _:
+            return OutgoingRequest(told.method, url, headers)
 
 
 # --- the client's authentication and the body ---------------------------------------------------------------------
@@ -189,33 +340,34 @@ async def revoke(
 def _token_request(
     url: str, spec: ProviderSpec, client: ProviderClient, secret: Secret | None, fields: dict[str, str]
 ) -> OutgoingRequest:
-    headers = _authenticate(fields, spec.token.client_auth, client, secret)
-    if spec.token.body == "json":
-        return OutgoingRequest(
-            "POST", url, {**headers, "Content-Type": "application/json"}, json.dumps(fields).encode()
-        )
-    return _form("POST", url, headers, fields)
+    headers = _authenticate(fields, spec.token.client_auth, spec, client, secret)
+    return (_json if spec.token.body == "json" else _form)("POST", url, headers, fields)
 
 
 def _authenticate(
-    fields: dict[str, str], how: ClientAuth, client: ProviderClient, secret: Secret | None
+    fields: dict[str, str], how: ClientAuth, spec: ProviderSpec, client: ProviderClient, secret: Secret | None
 ) -> dict[str, str]:
     """The headers of a request by *client*; what the body needs is put into *fields* (RFC 6749 section 2.3.1)."""
-    headers = _headers()
+    headers, name = _headers(), spec.authorize.client_id_param
     if how == "none":
         if "grant_type" in fields:  # a public client still says who it is (RFC 6749 section 4.1.3)
-            fields["client_id"] = client.client_id
+            fields[name] = client.client_id
         return headers
     if how == "id_only":
-        fields["client_id"] = client.client_id
+        fields[name] = client.client_id
         return headers
     if secret is None:
         raise ValueError(f"client {client.name} has no secret")
     if how == "post":
-        fields |= {"client_id": client.client_id, "client_secret": secret.reveal()}
-    else:
-        pair = f"{quote_plus(client.client_id)}:{quote_plus(secret.reveal())}"
+        fields |= {name: client.client_id, "client_secret": secret.reveal()}
+    elif how == "bearer_secret":
+        headers["Authorization"] = f"Bearer {secret.reveal()}"
+    elif how == "basic":
+        encoded = quote_plus if spec.token.basic_encoding == "form" else str
+        pair = f"{encoded(client.client_id)}:{encoded(secret.reveal())}"
         headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    else:
+        raise ValueError(f"client {client.name} cannot authenticate by {how}")
     return headers
 
 
@@ -223,9 +375,21 @@ def _headers() -> dict[str, str]:
     return {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
 
 
-def _form(method: str, url: str, headers: dict[str, str], fields: dict[str, str]) -> OutgoingRequest:
+def _form(method: str, url: str, headers: dict[str, str], fields: Mapping[str, str]) -> OutgoingRequest:
     body = urlencode(fields).encode()
     return OutgoingRequest(method, url, {**headers, "Content-Type": "application/x-www-form-urlencoded"}, body)
+
+
+def _json(method: str, url: str, headers: dict[str, str], fields: Mapping[str, str]) -> OutgoingRequest:
+    body = json.dumps(dict(fields)).encode()
+    return OutgoingRequest(method, url, {**headers, "Content-Type": "application/json"}, body)
+
+
+def _with_query(url: str, fields: Mapping[str, str]) -> str:
+    """A few providers take a token in the query and nowhere else: such a URL is shown and logged by nobody (S-13)."""
+    if not fields:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{urlencode(fields, quote_via=quote)}"
 
 
 def _unpadded(raw: bytes) -> str:

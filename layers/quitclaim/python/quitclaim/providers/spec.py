@@ -1,32 +1,37 @@
 """
 What the catalogue says of a provider: the compiled JSON as frozen values, read on first use of that provider.
 
-`unknown` is a value of its own everywhere and never reads as no. The JSON was validated when it was compiled
-(`schema.py`); here it is only taken apart, without pydantic.
+`unknown` is a value of its own everywhere and never reads as no (docs/providers.md says what each means). The JSON was
+validated when it was compiled (`schema.py`); here it is only taken apart, without pydantic.
 """
 
 import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from quitclaim.domain.errors import ProviderNotRegisteredError
 from quitclaim.domain.facts import OldToken, ProviderFacts
 from quitclaim.domain.revocations import Reach
+from quitclaim.providers.placeholders import Placeholder, Placeholders
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 COMPILED: Final = Path(__file__).parent / "catalogue" / "compiled"
 
 type YesNo = Literal["yes", "no", "unknown"]
 type Pkce = Literal["required", "optional", "none", "unknown"]
-type ClientAuth = Literal["basic", "post", "id_only", "none"]
-type Takes = Literal["refresh", "access", "either"]
+type TokenAuth = Literal["basic", "post", "none", "private_key_jwt", "bearer_secret"]
+type ClientAuth = Literal["basic", "post", "id_only", "none", "private_key_jwt", "bearer_secret"]
+type Takes = Literal["refresh", "access", "either", "account"]
 type Rotates = Literal["yes", "no", "sometimes", "unknown"]
+type RefreshMode = Literal["refresh_token", "refresh_token_optional", "access_token_exchange", "none"]
 type Lifetime = int | Literal["never", "unknown"]
-type IdleLimit = int | Literal["none", "unknown"]
+type Limit = int | Literal["none", "unknown"]
+type Fields = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
@@ -34,12 +39,39 @@ class AuthorizeSpec:
     """The authorization endpoint (RFC 6749 section 3.1)."""
 
     url: str
-    params: tuple[tuple[str, str], ...]
+    params: Fields
     pkce: Pkce  # S256 or nothing
+    scope_param: str | None  # None: the provider takes no scopes
     scope_separator: str
+    scope_prefixes: Fields  # scopes written with such a prefix are sent without it, in a parameter of their own
+    client_id_param: str
     issuer: str | None
     issuer_announced: YesNo  # whether its answers carry `iss` (RFC 9207)
     response_mode: Literal["query", "form_post"]
+    callback_scope_param: str | None  # the granted scopes, where the callback's query names them (RB-55)
+    par: YesNo  # pushed authorization requests (RFC 9126); unknown: not used
+    par_url: str | None
+    resource: str | None  # RFC 8707, in the authorization and the token request
+
+
+@dataclass(frozen=True)
+class OidcSpec:
+    """How its ID tokens are checked (OpenID Connect Core section 3.1.3.7)."""
+
+    issuer: str
+    jwks_url: str
+    nonce: bool  # whether it is sent, and then must come back
+    algorithms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PairPaths:
+    """Where a further token pair of one answer stands."""
+
+    name: str
+    access_token: str
+    refresh_token: str
+    expires_in: str
 
 
 @dataclass(frozen=True)
@@ -50,42 +82,21 @@ class ResponseSpec:
     refresh_token: str
     token_type: str
     expires_in: str
+    expires_at: str | None  # an instant, in RFC 3339 or in seconds since 1970
     refresh_expires_in: tuple[str, ...]
+    refresh_expires_at: str | None
     scope: str
+    pairs: tuple[PairPaths, ...]
 
 
 @dataclass(frozen=True)
 class ErrorCodes:
-    """Error codes of this provider beside the standard ones."""
+    """Error codes of this provider beside the standard ones, and where they stand if not in `error`."""
 
     dead: tuple[str, ...]
     try_later: tuple[str, ...]
     config: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class TokenSpec:
-    """The token endpoint (RFC 6749 section 3.2)."""
-
-    url: str
-    client_auth: ClientAuth
-    body: Literal["form", "json"]
-    response: ResponseSpec
-    expires_unit: Literal["s", "ms"]
-    default_lifetime_s: Lifetime
-    errors: ErrorCodes
-
-
-@dataclass(frozen=True)
-class RefreshSpec:
-    """How a grant is refreshed (RFC 6749 section 6)."""
-
-    mode: Literal["refresh_token", "none"]
-    url: str
-    rotates: Rotates
-    old_token_after_rotation: OldToken
-    reuse_kills_family: YesNo
-    idle_limit: IdleLimit  # seconds without a refresh after which the grant is dead
+    at: str | None
 
 
 @dataclass(frozen=True)
@@ -107,39 +118,111 @@ class SuccessSpec:
 
 
 @dataclass(frozen=True)
+class UpgradeSpec:
+    """A second request after the exchange, by which the token of a code becomes the one that lasts (Instagram)."""
+
+    url: str
+    method: Literal["POST", "GET"]
+    grant_type: str
+    token_param: str
+
+
+@dataclass(frozen=True)
+class TokenSpec:
+    """The token endpoint (RFC 6749 section 3.2)."""
+
+    url: str
+    client_auth: TokenAuth
+    basic_encoding: Literal["form", "raw"]  # of id and secret before base64: as RFC 6749 section 2.3.1 says, or not
+    secret: Literal["plain", "apple_jwt"]
+    body: Literal["form", "json"]
+    params: Fields
+    success: SuccessSpec | None  # beyond the status: an envelope that tells failure with 200
+    response: ResponseSpec
+    expires_unit: Literal["s", "ms"]
+    default_lifetime_s: Lifetime
+    errors: ErrorCodes
+    upgrade: UpgradeSpec | None
+
+
+@dataclass(frozen=True)
+class RefreshSpec:
+    """How a grant is refreshed (RFC 6749 section 6)."""
+
+    mode: RefreshMode
+    url: str
+    method: Literal["POST", "GET"]
+    grant_type: str
+    token_param: str
+    params: Fields
+    sends_client: bool
+    sends_redirect_uri: bool
+    rotates: Rotates
+    old_token_after_rotation: OldToken
+    reuse_kills_family: YesNo
+    idle_limit: Limit  # seconds without a refresh after which the grant is dead
+    absolute_limit: Limit  # seconds from the consent after which it is dead, whatever is done
+    one_live_token: YesNo  # a further exchange of the same user ends the grant that was there
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is anything to send."""
+        return self.mode != "none"
+
+
+@dataclass(frozen=True)
+class RequestSpec:
+    """One request as a template; `{token}` and the like stand where their values go."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    url: str
+    headers: Fields
+    client_auth: ClientAuth
+    body: Literal["form", "json", "query", "none"]
+    fields: Fields
+
+
+@dataclass(frozen=True)
 class RevocationSpec:
     """How a token is ended at the provider."""
 
-    shape: Literal["rfc7009_form", "none"]
-    url: str
+    supported: Literal["yes", "no", "undocumented", "unknown"]
+    shape: str
+    request: RequestSpec | None  # None: there is nothing to call, or nothing known
+    adapter: Literal["withings"] | None
     takes: Takes
     token_type_hint: bool
-    client_auth: ClientAuth
-    success: SuccessSpec
-    already_gone: AnswerPattern | None  # None: not known, or the same answer as a success
+    success: SuccessSpec | None  # None: not known, so that no answer alone counts as revoked
+    already_gone: tuple[AnswerPattern, ...]  # empty: not known, or the same answer as a success
+    repeat: Literal["same_as_success", "told", "unknown"]  # what a token that is dead already is answered
+    ambiguous: tuple[AnswerPattern, ...]  # dead, or merely expired: the answer is the same
     permanent_errors: tuple[AnswerPattern, ...]
+    try_later: tuple[str, ...]
     reach: Reach
+    ends_pair: bool  # the refresh token beside an access token dies with it, and the other way round
     needs_live_access_token: YesNo
     manual_page: str | None
 
     @property
     def is_supported(self) -> bool:
         """Whether there is anything to call."""
-        return self.shape != "none"
+        return self.request is not None
 
 
 @dataclass(frozen=True)
 class IdentitySpec:
     """How to learn whose grant it is."""
 
-    url: str | None
+    request: RequestSpec | None
     field: str | None
     in_token_response: str | None
+    in_id_token: str | None
+    in_placeholder: str | None
 
     @property
     def is_known(self) -> bool:
         """Whether there is any way."""
-        return self.url is not None or self.in_token_response is not None
+        return any((self.request, self.in_token_response, self.in_id_token, self.in_placeholder))
 
 
 @dataclass(frozen=True)
@@ -148,35 +231,51 @@ class ProviderSpec:
 
     id: str
     name: str
-    status: Literal["active", "shut_down"]
+    status: Literal["active", "sunset", "shut_down"]
+    ends_on: str | None
+    placeholders: Placeholders
     authorize: AuthorizeSpec
+    oidc: OidcSpec | None
     token: TokenSpec
     refresh: RefreshSpec
     revocation: RevocationSpec
     identity: IdentitySpec
-    sources: tuple[str, ...]
     checked_on: str
     allow_loopback: bool
 
     @property
+    def needs_secret(self) -> bool:
+        """Whether any of its requests carries the client's secret."""
+        revoke = self.revocation.request
+        auths = {self.token.client_auth, "none" if revoke is None else revoke.client_auth}
+        texts = () if revoke is None else (*revoke.headers, *revoke.fields)
+        return (
+            not auths <= {"none", "id_only"}
+            or self.revocation.adapter is not None
+            or any("{client_secret}" in value for _, value in texts)
+        )
+
+    @cached_property
     def facts(self) -> ProviderFacts:
         """What rules depend on."""
         lifetime, idle_limit = self.token.default_lifetime_s, self.refresh.idle_limit
         return ProviderFacts(
-            revocable=self.revocation.is_supported,
+            revocable=self.revocation.is_supported and self.status != "shut_down",
             takes=self.revocation.takes,
             reach=self.revocation.reach,
-            refreshable=self.refresh.mode == "refresh_token",
+            refreshable=self.refresh.is_possible,
             rotates=self.refresh.rotates,
             old_token=self.refresh.old_token_after_rotation,
             has_identity=self.identity.is_known,
             access_ttl_ms=lifetime * 1000 if isinstance(lifetime, int) else None,
             manual_page=self.revocation.manual_page,
-            connectable=self.status == "active",
+            connectable=self.status != "shut_down",
             pkce=self.authorize.pkce != "none",
             posts_back=self.authorize.response_mode == "form_post",
             reuse_kills_family=self.refresh.reuse_kills_family == "yes",
             idle_limit_ms=idle_limit * 1000 if isinstance(idle_limit, int) else None,
+            ends_pair=self.revocation.ends_pair,
+            needs_live_access_token=self.revocation.needs_live_access_token != "no",  # noqa: S105 - a fact
         )
 
 
@@ -212,80 +311,137 @@ def spec_of(compiled: dict[str, Any]) -> ProviderSpec:
         raise ValueError(
             f"compiled catalogue entry of format {compiled.get('format')!r}, not {FORMAT}: compile it anew"
         )
-    authorize, token, refresh = compiled["authorize"], compiled["token"], compiled["refresh"]
-    response, errors = token["response"], token["errors"]
     return ProviderSpec(
         id=compiled["id"],
         name=compiled["name"],
         status=compiled["status"],
+        ends_on=compiled["ends_on"],
+        placeholders=tuple(
+            Placeholder(**{**each, "values": tuple(each["values"])}) for each in compiled["placeholders"]
+        ),
         authorize=AuthorizeSpec(
-            url=authorize["url"],
-            params=tuple(authorize["params"].items()),
-            pkce=authorize["pkce"],
-            scope_separator=authorize["scope_separator"],
-            issuer=authorize["issuer"],
-            issuer_announced=authorize["issuer_announced"],
-            response_mode=authorize["response_mode"],
+            **{
+                **compiled["authorize"],
+                "params": _fields(compiled["authorize"]["params"]),
+                "scope_prefixes": _fields(compiled["authorize"]["scope_prefixes"]),
+            }
         ),
-        token=TokenSpec(
-            url=token["url"],
-            client_auth=token["client_auth"],
-            body=token["body"],
-            response=ResponseSpec(**{**response, "refresh_expires_in": tuple(response["refresh_expires_in"])}),
-            expires_unit=token["expires_unit"],
-            default_lifetime_s=token["default_lifetime_s"],
-            errors=ErrorCodes(**{kind: tuple(codes) for kind, codes in errors.items()}),
-        ),
-        refresh=RefreshSpec(
-            mode=refresh["mode"],
-            url=refresh["url"] or token["url"],
-            rotates=refresh["rotates"],
-            old_token_after_rotation=OldToken(refresh["old_token_after_rotation"]),
-            reuse_kills_family=refresh["reuse_kills_family"],
-            idle_limit=refresh["idle_limit_s"],
-        ),
+        oidc=_oidc(compiled["oidc"]),
+        token=_token(compiled["token"]),
+        refresh=_refresh(compiled["refresh"], compiled["token"]["url"]),
         revocation=_revocation(compiled["revocation"]),
         identity=_identity(compiled["identity"]),
-        sources=tuple(compiled["sources"]),
         checked_on=compiled["checked_on"],
         allow_loopback=compiled["allow_loopback"],
     )
 
 
+def _oidc(compiled: dict[str, Any] | None) -> OidcSpec | None:
+    return None if compiled is None else OidcSpec(**{**compiled, "algorithms": tuple(compiled["algorithms"])})
+
+
+def _token(compiled: dict[str, Any]) -> TokenSpec:
+    response, errors = compiled["response"], compiled["errors"]
+    return TokenSpec(
+        **{
+            **compiled,
+            "params": _fields(compiled["params"]),
+            "success": None if compiled["success"] is None else _success(compiled["success"]),
+            "response": ResponseSpec(
+                **{
+                    **response,
+                    "refresh_expires_in": tuple(response["refresh_expires_in"]),
+                    "pairs": tuple(PairPaths(name=name, **paths) for name, paths in response["pairs"].items()),
+                }
+            ),
+            "errors": ErrorCodes(
+                tuple(errors["dead"]), tuple(errors["try_later"]), tuple(errors["config"]), errors["at"]
+            ),
+            "upgrade": None if compiled["upgrade"] is None else UpgradeSpec(**compiled["upgrade"]),
+        }
+    )
+
+
+def _refresh(compiled: dict[str, Any], token_url: str) -> RefreshSpec:
+    return RefreshSpec(
+        mode=compiled["mode"],
+        url=compiled["url"] or token_url,
+        method=compiled["method"],
+        grant_type=compiled["grant_type"],
+        token_param=compiled["token_param"],
+        params=_fields(compiled["params"]),
+        sends_client=compiled["sends_client"],
+        sends_redirect_uri=compiled["sends_redirect_uri"],
+        rotates=compiled["rotates"],
+        old_token_after_rotation=OldToken(compiled["old_token_after_rotation"]),
+        reuse_kills_family=compiled["reuse_kills_family"],
+        idle_limit=compiled["idle_limit_s"],
+        absolute_limit=compiled["absolute_limit_s"],
+        one_live_token=compiled["one_live_token"],
+    )
+
+
 def _revocation(compiled: dict[str, Any]) -> RevocationSpec:
-    if compiled["shape"] == "none":
-        # Nothing is called, so nothing is reached: the values below are never asked for.
-        success = SuccessSpec((), "any", None, None)
-        return RevocationSpec(
-            "none", "", "either", False, "none", success, None, (), Reach.TOKEN, "no", compiled["manual_page"]
-        )
-    body = compiled["success"]["body"]
-    asks_json = isinstance(body, dict)
+    request = compiled["request"]
     return RevocationSpec(
+        supported=compiled["supported"],
         shape=compiled["shape"],
-        url=compiled["url"],
-        takes=compiled["takes"],
+        request=None if request is None else _request(request),
+        adapter=compiled["adapter"],
+        takes=compiled["takes"] or "either",
         token_type_hint=compiled["token_type_hint"],
-        client_auth=compiled["client_auth"],
-        success=SuccessSpec(
-            status=tuple(compiled["success"]["status"]),
-            body="json" if asks_json else body,
-            path=body["path"] if asks_json else None,
-            equals=body["equals"] if asks_json else None,
-        ),
-        already_gone=_pattern(compiled["already_gone"]) if isinstance(compiled["already_gone"], dict) else None,
-        permanent_errors=tuple(_pattern(pattern) for pattern in compiled["permanent_errors"]),
-        reach=Reach(compiled["reach"]),
+        success=None if compiled["success"] is None else _success(compiled["success"]),
+        already_gone=_patterns(compiled["already_gone"]),
+        repeat=compiled["repeat"],
+        ambiguous=_patterns(compiled["ambiguous"]),
+        permanent_errors=_patterns(compiled["permanent_errors"]),
+        try_later=tuple(compiled["try_later"]),
+        # Where nothing is called, nothing is reached: it is never asked for.
+        reach=Reach.TOKEN if request is None else Reach(compiled["reach"]),
+        ends_pair=compiled["ends_pair"],
         needs_live_access_token=compiled["needs_live_access_token"],
         manual_page=compiled["manual_page"],
     )
 
 
-def _pattern(compiled: dict[str, Any]) -> AnswerPattern:
-    return AnswerPattern(tuple(compiled["status"]), tuple(compiled["errors"]))
-
-
 def _identity(compiled: dict[str, Any] | None) -> IdentitySpec:
     if compiled is None:
-        return IdentitySpec(None, None, None)
-    return IdentitySpec(compiled["url"], compiled["field"], compiled["in_token_response"])
+        return IdentitySpec(None, None, None, None, None)
+    request = compiled["request"]
+    return IdentitySpec(
+        None if request is None else _request(request),
+        compiled["field"],
+        compiled["in_token_response"],
+        compiled["in_id_token"],
+        compiled["in_placeholder"],
+    )
+
+
+def _request(compiled: dict[str, Any]) -> RequestSpec:
+    return RequestSpec(
+        method=compiled["method"],
+        url=compiled["url"],
+        headers=_fields(compiled["headers"]),
+        client_auth=compiled["client_auth"],
+        body=compiled["body"],
+        fields=_fields(compiled["fields"]),
+    )
+
+
+def _success(compiled: dict[str, Any]) -> SuccessSpec:
+    body = compiled["body"]
+    asks_json = isinstance(body, dict)
+    return SuccessSpec(
+        status=tuple(compiled["status"]),
+        body="json" if asks_json else body,
+        path=body["path"] if asks_json else None,
+        equals=body["equals"] if asks_json else None,
+    )
+
+
+def _patterns(compiled: list[dict[str, Any]]) -> tuple[AnswerPattern, ...]:
+    return tuple(AnswerPattern(tuple(each["status"]), tuple(each["errors"])) for each in compiled)
+
+
+def _fields(compiled: dict[str, str]) -> Fields:
+    return tuple(compiled.items())

@@ -55,6 +55,7 @@ class RawAnswer:
     retry_after_ms: int | None = None
     has_bearer_challenge: bool = False  # WWW-Authenticate: Bearer (RFC 6750 section 3)
     complete: bool = True  # False: cut off by the budget, by the cap or by the other side
+    date: float | None = None  # the other side's clock (RFC 9110 section 6.6.1), in seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -367,6 +368,7 @@ def _received(response: httpx.Response, raw: bytes, complete: bool) -> RawAnswer
         retry_after_ms=retry_after_ms(response.headers.get("retry-after"), response.headers.get("date")),
         has_bearer_challenge=response.headers.get("www-authenticate", "").lower().startswith("bearer"),
         complete=complete and undone,
+        date=instant.timestamp() if (instant := _instant(response.headers.get("date", ""))) is not None else None,
     )
 
 

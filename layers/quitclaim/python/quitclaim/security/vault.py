@@ -44,6 +44,8 @@ class RingVault:
             "access_token": pair.access_token.reveal(),
             "refresh_token": None if pair.refresh_token is None else pair.refresh_token.reveal(),
             "token_type": pair.token_type,
+            **({"variables": dict(pair.variables)} if pair.variables else {}),
+            **({"account_id": pair.account_id} if pair.account_id is not None else {}),
         }
         return self._seal(body, _use(ref, generation, token_version, pair.name))
 
@@ -58,6 +60,8 @@ class RingVault:
             access_token=Secret(_text(body["access_token"])),
             refresh_token=None if refresh_token is None else Secret(refresh_token),
             token_type=_text(body["token_type"]),
+            variables=body.get("variables", {}),
+            account_id=body.get("account_id"),
         )
 
     # --- the revoke-only queue: bound to the revocation's id alone, which names one grant and is never used again ---
@@ -66,7 +70,10 @@ class RingVault:
         self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
     ) -> bytes:
         """What the provider's revocation takes of a pair, to be opened by the revocation worker alone."""
-        body = {"tokens": [[each.kind, each.token.reveal()] for each in material]}
+        body: dict[str, Any] = {"tokens": [[each.kind, each.token.reveal()] for each in material]}
+        variables = next((each.variables for each in material if each.variables), None)
+        if variables:  # of the grant, and so the same for all of its tokens
+            body["variables"] = dict(variables)
         return self._seal(body, _revoke(rid, generation, token_version, pair))
 
     def open_revoke_only(
@@ -74,7 +81,8 @@ class RingVault:
     ) -> tuple[Material, ...]:
         """What the provider's revocation takes of a pair."""
         body = self._open(sealed, _revoke(rid, generation, token_version, pair))
-        return tuple(Material(_text(kind), Secret(_text(token))) for kind, token in body["tokens"])
+        variables = body.get("variables", {})
+        return tuple(Material(_text(kind), Secret(_text(token)), variables) for kind, token in body["tokens"])
 
     def seal_identity(self, rid: str, generation: int, access_token: Secret) -> bytes:
         """An access token kept only to learn whose grant it is."""
