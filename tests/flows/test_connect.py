@@ -225,13 +225,13 @@ def test_notes_of_the_app_go_nowhere_but_into_its_view(world: World) -> None:
 
 
 @pytest.mark.rule("M-2")
-def test_a_provider_that_is_shut_down_is_connected_to_no_more(new_world: Worlds) -> None:
+def test_a_provider_that_ends_soon_is_connected_to_no_more(new_world: Worlds) -> None:
     """Neither a start nor a link that was given out before leads there; what there is can still be revoked."""
     world = new_world()
     world.connect(OTHER)
     started = world.start()
     before = world.stand_in.everything()
-    world.server.spec = spec_with(status="shut_down")
+    world.server.spec = spec_with(status="sunset", ends_on="2027-06-01")
 
     assert code_of(lambda: world.start()) == "CONNECTION_FLOW_NOT_SUPPORTED"
     assert code_of(lambda: world.visit(started)) == "CONNECTION_FLOW_NOT_SUPPORTED"
@@ -239,6 +239,19 @@ def test_a_provider_that_is_shut_down_is_connected_to_no_more(new_world: Worlds)
     world.disconnect(OTHER)
     world.minutes_pass(3)
     assert world.connection(OTHER).closed_as == "confirmed"
+
+
+def test_what_is_queued_for_a_provider_that_is_shut_down_ends_at_once(new_world: Worlds) -> None:
+    """Nothing answers there any more: no day of retries, but the owner's notice."""
+    world = new_world()
+    world.connect(OTHER)
+    world.server.spec = spec_with(status="shut_down", ends_on="2026-11-02")
+
+    world.disconnect(OTHER)
+    world.minutes_pass(3)
+
+    assert world.server.asked.count("/revoke") == 0
+    assert [item["state"] for item in world.items("revocation")] == ["unsupported"]
 
 
 @pytest.mark.rule("M-1")

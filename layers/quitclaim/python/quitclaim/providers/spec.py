@@ -231,7 +231,7 @@ class ProviderSpec:
 
     id: str
     name: str
-    status: Literal["active", "sunset", "shut_down"]
+    status: Literal["active", "sunset", "shut_down"]  # sunset: no new grants; shut_down: nothing answers any more
     ends_on: str | None
     placeholders: Placeholders
     authorize: AuthorizeSpec
@@ -269,7 +269,7 @@ class ProviderSpec:
             has_identity=self.identity.is_known,
             access_ttl_ms=lifetime * 1000 if isinstance(lifetime, int) else None,
             manual_page=self.revocation.manual_page,
-            connectable=self.status != "shut_down",
+            connectable=self.status == "active",
             pkce=self.authorize.pkce != "none",
             posts_back=self.authorize.response_mode == "form_post",
             reuse_kills_family=self.refresh.reuse_kills_family == "yes",
