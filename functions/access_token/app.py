@@ -1,4 +1,4 @@
-"""Hands out access tokens; the only function that sends a refresh."""
+"""Hands out access tokens, and takes grants over that the app holds; the only function that sends a refresh."""
 
 from typing import Any
 
@@ -7,9 +7,12 @@ from aws_lambda_powertools.event_handler import Response
 from quitclaim.domain.errors import InvalidBodyError, QuitclaimError
 from quitclaim.domain.ids import ConnectionRef, checked_id
 from quitclaim.domain.tokens import MAIN
+from quitclaim.flows.imports import import_grant
+from quitclaim.flows.status import ConnectionView
 from quitclaim.flows.tokens import hand_out, replay
 from quitclaim.runtime import views, wiring
-from quitclaim.runtime.http import answer, handler_of, json_body, new_resolver
+from quitclaim.runtime.http import answer, handler_of, header, json_body, new_resolver
+from quitclaim.runtime.import_body import import_request
 from quitclaim.runtime.world import Invocation
 
 wired = wiring.access_token()
@@ -30,6 +33,19 @@ def access_token(tenant: str, owner: str, connection_id: str) -> Response[str]:
     deadline = Invocation(app.lambda_context)
     token = hand_out(ref, checked_id(pair, "token"), min_ttl_s * 1000, deadline, wired.handing_out)
     return answer(views.access_token(token))
+
+
+@app.post("/v1/tenants/<tenant>/owners/<owner>/connections/<connection_id>/import")
+def import_connection(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """A grant that the app holds, taken into custody."""
+    event = app.current_event.raw_event
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    request = import_request(ref, json_body(event), header(event, "idempotency-key") or None)
+    done = import_grant(request, Invocation(app.lambda_context), wired.importing)
+    if not done.dry_run:
+        parts.telemetry.count("ConnectionsImported")
+    found = None if done.connection is None else views.connection(ConnectionView(done.connection))
+    return answer({"connection": found, "shared_copy": done.shared_copy, "dry_run": done.dry_run})
 
 
 http = handler_of(app, parts.telemetry, lambda: parts.config.current().api_id)

@@ -32,6 +32,8 @@ TABLE = {
     "CONNECTION_STATE_CONFLICT": (409, False),
     # 5.4, ours
     "CONNECT_BLOCKED": (409, False),
+    "IMPORT_NOT_SUPPORTED": (409, False),
+    "IMPORT_FAILED": (409, False),
     "OWNER_DELETED": (410, False),
     "OWNER_PURGING": (409, True),
     "OAUTH_STATE_SUPERSEDED": (409, False),
@@ -154,6 +156,7 @@ def test_details_are_those_that_an_app_needs():
         "reason",
         "deadline",
         "manual_page",
+        "copy",
     } == DETAILS
 
 

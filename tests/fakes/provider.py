@@ -79,6 +79,10 @@ class AcmeServer:
         """The user takes the access away on the provider's own page."""
         self._end(lambda token: token.account == account)
 
+    def gave(self, account: str = "alice") -> Secret:
+        """The app got a grant by itself, before it came to us: its refresh token."""
+        return Secret(self._issue("refresh_token", account, next(self._numbers)))
+
     # --- what a test looks at ---
 
     def live(self, kind: str | None = None) -> list[str]:

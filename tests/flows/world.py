@@ -27,6 +27,7 @@ from quitclaim.flows.connect import (
     open_link,
     start,
 )
+from quitclaim.flows.imports import Imported, ImportRequest, import_grant
 from quitclaim.flows.reconcile import Reconciled, Reconciling, reconcile
 from quitclaim.flows.revocations import Revoking, Swept, acknowledge, revoke, sweep
 from quitclaim.flows.stop import Stopping, disconnect
@@ -92,7 +93,7 @@ class World:
             self._vaults[function] = RingVault(KeyRing(ring, self.kms, ARN, PURPOSES[function]), self.clock)
         return self._vaults[function]
 
-    def connecting(self, function: Literal["app_api", "connect"]) -> Connecting:
+    def connecting(self, function: Literal["app_api", "connect", "access_token"]) -> Connecting:
         """What the API and the public pages work with."""
         return Connecting(
             self.reads,
@@ -174,6 +175,13 @@ class World:
     ) -> AccessToken:
         """An access token."""
         return hand_out(ref, pair, min_ttl_ms, Budget(budget_ms), self.handing_out)
+
+    def imports(
+        self, token: Secret, ref: ConnectionRef = GOOGLE, *, budget_ms: int = TOKEN_MS, **asked: Any
+    ) -> Imported:
+        """The app gives a grant into custody."""
+        request = ImportRequest(ref, asked.pop("client", "acme"), token, **asked)
+        return import_grant(request, Budget(budget_ms), self.connecting("access_token"))
 
     def replayed(self, ref: ConnectionRef, pair: str) -> None:
         """What the access token function does when reconciliation asks it to: its errors end in its log."""

@@ -33,6 +33,7 @@ SIGNED = {
     "POST /v1/attention/{id}/retry": "app_api",
     "POST /v1/attention/{id}/acknowledge": "app_api",
     f"POST {OWNER}/connections/{{c}}/access-token": "access_token",
+    f"POST {OWNER}/connections/{{c}}/import": "access_token",
 }
 LOGGED = {
     "$context.requestTimeEpoch",

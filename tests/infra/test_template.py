@@ -140,6 +140,17 @@ def test_a_callback_fits_into_the_gateway() -> None:
     assert calls <= limits.CALLBACK_BUDGET_MS < timeout_ms("connect") < GATEWAY_MS
 
 
+def test_an_import_fits_into_its_function_and_its_window() -> None:
+    """
+    A refresh of the shortest kind, identity, hold, install and the record before them end before access_token does,
+    which ends before the exchange's window.
+    """
+    after_the_call = limits.IDENTITY_CALL_MS + 2 * limits.SAVE_MS
+
+    assert limits.REFRESH_CALL_MIN_MS + after_the_call + limits.SAVE_MS < timeout_ms("access_token")
+    assert timeout_ms("access_token") + limits.GUARD_MS < limits.WINDOW_MS
+
+
 def test_a_loser_of_a_refresh_still_has_time_to_send_one() -> None:
     """4: LOSER_WAIT + REFRESH_CALL_min + SAVE < access_token.timeout."""
     assert timeout_ms("access_token") > limits.LOSER_WAIT_MS + limits.REFRESH_CALL_MIN_MS + limits.SAVE_MS

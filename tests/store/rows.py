@@ -9,7 +9,16 @@ from functools import partial
 from typing import Any
 
 from quitclaim.domain.accounts import Account
-from quitclaim.domain.connect import ConnectionState, Exchange, ready
+from quitclaim.domain.connect import (
+    IMPORT,
+    ConnectionState,
+    Exchange,
+    ExchangeOutcome,
+    Import,
+    exchange_ends,
+    importing,
+    ready,
+)
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import digest
 from quitclaim.domain.limits import GUARD_MS, LINK_VISITS, WRONG_CODES
@@ -325,6 +334,45 @@ def late_whatever_it_was(stage: Stage) -> Act:
     exchange = stage.begun()
     late = late_revocation(stage, exchange)
     return partial(stage.connects.queue_late_grant, None, CLIENT, late, intent_generation=None)
+
+
+def begin_import(stage: Stage, *, again: bool) -> Act:
+    if again:
+        stage.connects.end(stage.begun(), stage.connection(), stage.now, "refused", unconfirmed=False)
+    owner, before, barrier = stage.reads.fence(REF, CLIENT)
+    generation = (before.generation if before else 0) + 1
+    exchange = Exchange(
+        ref=REF,
+        id="x-2",
+        kind=IMPORT,
+        client=CLIENT,
+        generation=generation,
+        started=stage.now,
+        ends=exchange_ends(stage.now),
+        outcome=ExchangeOutcome.OPEN,
+        rid="r-2",
+        use=b"the given token, sealed",
+    )
+    resolved = stage.reads.resolved(OWNER, barrier)
+    decision = Import(
+        owner,
+        before,
+        importing(before, exchange, "acme"),
+        resolved,
+        exchange,
+        None if again else stage.an_idempotency(),
+    )
+    return partial(stage.connects.begin_import, decision)
+
+
+IMPORT_REFUSALS = (
+    Refusal("the connection moved", "connection", moved(CONNECTION)),
+    *owner_moves(),
+    Refusal("the barrier moved", "barrier", moved(BARRIER)),
+    Refusal("an exchange is in flight", "barrier", has(BARRIER, in_flight="other#x-9")),
+    Refusal("a purge is open", "barrier", has(BARRIER, purges=frozenset({"google#1"}))),
+    Refusal("the exchange's id is taken", "exchange", taken(exchange_key(REF, "x-2"))),
+)
 
 
 def lapse_link(stage: Stage) -> Act:
@@ -849,6 +897,18 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("13 late grant beside another", late_beside_another, 2),
     Row("13 late grant, whatever it was", late_whatever_it_was, 2),
+    Row(
+        "14 import of a new owner",
+        partial(begin_import, again=False),
+        5,
+        (
+            Refusal("the owner is there by now", "owner", taken(OWNER_KEY)),
+            Refusal("the connection is there by now", "connection", taken(CONNECTION)),
+            Refusal("a barrier is there by now", "barrier", taken(BARRIER)),
+            Refusal("the key was used", "idempotency", taken(idempotency_key(REF.tenant, "key-digest"))),
+        ),
+    ),
+    Row("14 import into a connection that failed", partial(begin_import, again=True), 4, IMPORT_REFUSALS),
     Row(
         "15 link lapses",
         lapse_link,

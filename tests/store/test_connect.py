@@ -1,4 +1,4 @@
-"""What the writes of connecting leave behind: rows 1-13 and 15."""
+"""What the writes of connecting leave behind: rows 1-15."""
 
 from dataclasses import replace
 
@@ -444,3 +444,49 @@ def test_every_item_carries_version_operation_type_and_schema(stage: Stage) -> N
 
     for key, item in stage.stand_in.everything().items():
         assert {"v", "op", "ty", "sv"} <= item.keys(), key
+
+
+# --- 14: import ------------------------------------------------------------------------------------------------------
+
+
+def test_an_import_seals_what_was_given_on_its_exchange_and_queues_nothing(stage: Stage) -> None:
+    """Authorizing in phase exchanging, due when the window is over; the barrier names it; no revocation is there."""
+    rows.begin_import(stage, again=False)()
+
+    connection, exchange = stage.connection(), stage.exchange("x-2")
+    assert (connection.state, connection.phase) == (ConnectionState.AUTHORIZING, Phase.EXCHANGING)
+    assert (connection.generation, connection.exchange) == (1, "x-2")
+    assert (exchange.kind, exchange.outcome, exchange.use) == (
+        "import",
+        ExchangeOutcome.OPEN,
+        b"the given token, sealed",
+    )
+    assert stage.barrier().in_flight == "google#x-2"
+    assert stage.due("exchange") == [(exchange_key(REF, "x-2"), stage.now + WINDOW_MS)]
+    assert stage.due("connection") == [(connection_key(REF), stage.now + WINDOW_MS + GUARD_MS)]
+    assert not stage.has(revocation_key("r-2"))
+
+
+def test_the_hold_of_an_import_takes_the_given_token_off(stage: Stage) -> None:
+    """It is spent, or it is the one that is held; what stands there is never taken for a grant that waits."""
+    rows.begin_import(stage, again=False)()
+    exchange = stage.exchange("x-2")
+    held, revocation = stage.a_hold(replace(exchange, use=None, shared_copy=True))
+
+    stage.connects.hold(exchange, replace(held, use=None), revocation, stage.now)
+
+    assert stage.exchange("x-2").outcome is ExchangeOutcome.HELD
+    assert stage.exchange("x-2").use is None
+    assert stage.exchange("x-2").shared_copy is True
+
+
+@pytest.mark.parametrize("unconfirmed", [False, True])
+def test_the_end_of_an_import_drops_the_given_token(stage: Stage, unconfirmed: bool) -> None:
+    """Whatever its end is: nothing is queued, and the copy is gone."""
+    rows.begin_import(stage, again=False)()
+
+    stage.connects.end(stage.exchange("x-2"), stage.connection(), stage.now, "refused", unconfirmed=unconfirmed)
+
+    assert stage.exchange("x-2").use is None
+    assert stage.connection().state is ConnectionState.FAILED
+    assert not stage.has(revocation_key("r-2"))

@@ -92,6 +92,12 @@ class ProviderControl:
         released: int = self._ask("release", {})["released"]
         return released
 
+    def issue(self, client_id: str, username: str, scopes: Sequence[str], count: int = 1) -> list[str]:
+        """Refresh tokens that the app got from that person by itself, before it knew Quitclaim."""
+        asked = {"client_id": client_id, "username": username, "scopes": list(scopes), "count": count}
+        tokens: list[str] = self._ask("issue", asked)["refresh_tokens"]
+        return tokens
+
     def introspect(self, token: str) -> bool:
         """Is the access token active?"""
         active: bool = self._ask("introspect", {"token": token})["active"]

@@ -3,13 +3,16 @@
 """What the toolkit does not bring: a protected resource, the ledger, and the control paths that use its models."""
 
 import json
+import secrets
 import threading
 import time
+import uuid
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.contrib.auth.views import LoginView
 from django.contrib.staticfiles.views import serve
 from django.core.exceptions import ValidationError
@@ -17,6 +20,7 @@ from django.db.models.signals import post_delete
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.test import RequestFactory
 from django.urls import include, path
+from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 from oauth2_provider.decorators import protected_resource
 from oauth2_provider.models import AccessToken, Application, RefreshToken
@@ -43,7 +47,7 @@ def me(request: HttpRequest) -> HttpResponse:
     return JsonResponse({"sub": str(user.pk), "email": user.email})
 
 
-# --- control paths: for the demo and the tests, JSON in and out, never a token in an answer ---------------------------
+# --- control paths: for the demo and the tests, JSON in and out, one token answer only ---------------------------
 
 
 def control(view: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[HttpRequest], HttpResponse]:
@@ -78,6 +82,27 @@ def register(asked: dict[str, Any]) -> dict[str, Any]:
     client.full_clean()
     client.save()
     return {"client_id": client.client_id}
+
+
+@control
+def issue(asked: dict[str, Any]) -> dict[str, Any]:
+    """
+    Give a client grants of a person as if the person had agreed long ago, at the app itself: what an import begins
+    with. The one control path that answers with tokens; they are the app's.
+    """
+    client = Application.objects.get(client_id=asked["client_id"])
+    user = get_user_model().objects.get(username=asked["username"])
+    tokens = []
+    for _ in range(asked.get("count", 1)):
+        token, scope, ends = secrets.token_urlsafe(30), " ".join(asked["scopes"]), timezone.now() + timedelta(hours=1)
+        access = AccessToken.objects.create(
+            user=user, application=client, token=secrets.token_urlsafe(30), scope=scope, expires=ends
+        )
+        RefreshToken.objects.create(
+            user=user, application=client, token=token, access_token=access, token_family=uuid.uuid4()
+        )
+        tokens.append(token)
+    return {"refresh_tokens": tokens}
 
 
 @control
@@ -166,6 +191,7 @@ urlpatterns = [
     path("api/me", me),
     path("static/<path:path>", serve, {"insecure": True}),
     path("_control/register", register),
+    path("_control/issue", issue),
     path("_control/introspect", introspect),
     path("_control/try-refresh", try_refresh),
     path("_control/ledger", ledger),

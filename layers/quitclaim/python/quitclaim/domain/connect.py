@@ -18,6 +18,7 @@ from quitclaim.domain.errors import (
     StateReplayedError,
     StateSupersededError,
 )
+from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     AUTHORIZATION_MS,
@@ -158,6 +159,8 @@ class Exchange:
     wrong: int = 0
     reason: str | None = None
     acknowledged: int | None = None
+    shared_copy: bool | None = None
+    """Of an import: whether the token that the app gave may be as good as ours."""
     v: int = 0
 
     @property
@@ -390,6 +393,56 @@ def is_awaiting_confirmation(connection: Connection, exchange: Exchange | None, 
         and exchange.use is not None
         and (exchange.hold_ends or 0) > now
     )
+
+
+# --- import ----------------------------------------------------------------------------------------------------------
+
+IMPORT: Final = "import"
+"""Kind of an exchange that takes over a grant which the app holds already."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """What was seen before an import, and what shall be."""
+
+    owner: Owner | None
+    before: Connection | None
+    after: Connection
+    resolved: "Resolved"
+    exchange: Exchange
+    idempotency: Idempotency | None = None
+
+
+def refuse_import(connection: Connection | None) -> None:
+    """
+    Raise what the state says where an import may not begin a new generation. One that waits for its user is not
+    replaced: the user may be at the provider.
+    """
+    if connection is None or connection.state in (
+        ConnectionState.NEEDS_RECONNECT,
+        ConnectionState.FAILED,
+        ConnectionState.REVOKED,
+    ):
+        return
+    if connection.state is ConnectionState.RECONCILING_LINK:
+        raise ConnectionReconcilingError(connection_id=connection.ref.connection)
+    raise StateConflictError(connection_id=connection.ref.connection, state=connection.state)
+
+
+def may_leave_a_grant(exchange: Exchange, facts: ProviderFacts | None) -> bool:
+    """
+    Whether an exchange whose answer nobody saw may have made a grant that nobody holds.
+
+    A code may. A refresh for an import may where the provider rotates: the app's token is spent then, and its successor
+    lost. Where it does not, the grant is the app's as before. *facts* is None where the client is no longer set up.
+    """
+    return exchange.kind != IMPORT or facts is None or facts.may_rotate
+
+
+def importing(connection: Connection | None, exchange: Exchange, provider: str) -> Connection:
+    """The connection once an import has begun: authorizing in phase exchanging, one generation on."""
+    begun = started(connection, exchange.ref, provider, exchange.client, exchange.ends)
+    return replace(begun, phase=Phase.EXCHANGING, exchange=exchange.id, lapse_at=exchange.ends + GUARD_MS)
 
 
 # --- the barrier -----------------------------------------------------------------------------------------------------

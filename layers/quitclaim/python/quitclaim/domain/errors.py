@@ -21,6 +21,7 @@ DETAILS: Final = frozenset(
         "reason",
         "deadline",
         "manual_page",
+        "copy",
     }
 )
 
@@ -274,6 +275,20 @@ class GrantNotInstalledError(RefusedError):
 
     code = "GRANT_NOT_INSTALLED"
     sentence = "The attempt ended before the grant was installed; what the provider returned is being revoked."
+
+
+class ImportNotSupportedError(RefusedError):
+    """What cannot be refreshed cannot be imported: nothing would show that the token is good."""
+
+    code = "IMPORT_NOT_SUPPORTED"
+    sentence = "Grants of this provider cannot be imported: they cannot be refreshed."
+
+
+class ImportFailedError(RefusedError):
+    """The provider did not take the token: it stays what it was, and our copy of it is gone. Nothing was revoked."""
+
+    code = "IMPORT_FAILED"
+    sentence = "The provider did not take the token: nothing was imported, and nothing was revoked."
 
 
 class RemovalRequiredError(RefusedError):

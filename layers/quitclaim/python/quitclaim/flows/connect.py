@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.asked import AuthorizationAsked, asked_scopes, missing_scopes
 from quitclaim.domain.connect import (
+    IMPORT,
     KNOWN_ERRORS,
     PASSING_ERRORS,
     Authorization,
@@ -793,7 +794,7 @@ def _hold(
         is_handle = client.facts.takes == "account"
         pair = replace(pair, variables=grant.variables, account_id=grant.account_id if is_handle else None)
     missing = consent.missing(grant)
-    confirms = client.confirmation == "owner" and grant is not None and not missing
+    confirms = client.confirmation == "owner" and exchange.kind != IMPORT and grant is not None and not missing
     account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
     fp = vault.fingerprint(material[0].token)
     held = replace(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
+    IMPORT,
     Connection,
     ConnectionState,
     Exchange,
@@ -19,8 +20,10 @@ from quitclaim.domain.connect import (
     Owner,
     Phase,
     is_left_behind,
+    may_leave_a_grant,
 )
-from quitclaim.domain.errors import MovedError
+from quitclaim.domain.errors import MovedError, QuitclaimError
+from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS, ladder_step_ms
 from quitclaim.domain.maintain import lapsed_notices
@@ -129,8 +132,8 @@ def _due(kind: str, shard: int, world: Reconciling) -> Iterator[Item]:
 
 def lapse_exchange(exchange: Exchange, world: Reconciling) -> None:
     """
-    End what its worker did not: an empty exchange is unconfirmed once its window and a guard are over; a held grant is
-    released once its hold is.
+    End what its worker did not: an empty exchange is unconfirmed once its window and a guard are over (ended, where an
+    import's grant stayed the app's); a held grant is released once its hold is.
 
     Rows 11 and 12. The sweep takes a held grant by itself; this closes its exchange, whoever has the grant by then
     (custody rule 13).
@@ -138,11 +141,19 @@ def lapse_exchange(exchange: Exchange, world: Reconciling) -> None:
     now = world.clock.now()
     connection = world.reads.connection(exchange.ref)
     if exchange.outcome is ExchangeOutcome.OPEN and exchange.ends + GUARD_MS <= now:
-        world.connects.end(exchange, connection, now, "no_answer", unconfirmed=True, lapsed=True)
+        unconfirmed = may_leave_a_grant(exchange, _facts(exchange.client, world) if exchange.kind == IMPORT else None)
+        world.connects.end(exchange, connection, now, "no_answer", unconfirmed=unconfirmed, lapsed=True)
     elif exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) + GUARD_MS <= now:
         is_free = world.reads.is_free(exchange)
         world.connects.release(exchange, connection, now, "not_confirmed", with_revocation=is_free, lapsed=True)
         world.kick.revoke_now([exchange.rid])
+
+
+def _facts(client: str, world: Reconciling) -> ProviderFacts | None:
+    try:
+        return world.clients.named(client).facts
+    except QuitclaimError:
+        return None  # it is no longer set up, or its settings do not hold: the safe reading
 
 
 # --- refreshes -------------------------------------------------------------------------------------------------------

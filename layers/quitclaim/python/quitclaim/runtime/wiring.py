@@ -258,11 +258,13 @@ class AccessTokens:
 
     parts: Parts[AccessTokenSettings]
     handing_out: HandingOut
+    importing: Connecting
 
 
 def access_token() -> AccessTokens:
     """Build it. Raises `SettingsError`."""
     parts = _parts(AccessTokenSettings, "access_token")
+    kick = parts.kick(parts.settings.sweep_function)
     handing_out = HandingOut(
         parts.reads,
         parts.tokens,
@@ -271,10 +273,10 @@ def access_token() -> AccessTokens:
         parts.vault,
         parts.clock,
         parts.ids,
-        parts.kick(parts.settings.sweep_function),
+        kick,
         on_fault=parts.tell_clean_up,
     )
-    return AccessTokens(parts, handing_out)
+    return AccessTokens(parts, handing_out, _connecting(parts, kick))
 
 
 @dataclass(frozen=True)

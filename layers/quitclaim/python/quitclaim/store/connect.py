@@ -1,5 +1,5 @@
 """
-The writes of connecting: rows 1-13 and 15 of the table of writes (docs/table.md), in the order in which they happen.
+The writes of connecting: rows 1-15 of the table of writes (docs/table.md), in the order in which they happen.
 
 Each method commits what was seen → what shall be, or raises `MovedError` naming what did not hold.
 """
@@ -16,6 +16,7 @@ from quitclaim.domain.connect import (
     Exchange,
     ExchangeOutcome,
     Idempotency,
+    Import,
     Owner,
     Phase,
     Resolved,
@@ -153,7 +154,7 @@ def add_release(
 
 
 class ConnectStore:
-    """Rows 1-13 and 15."""
+    """Rows 1-15."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -291,6 +292,7 @@ class ConnectStore:
                 exchange_key(exchange.ref, exchange.id),
                 (equals("outcome", ExchangeOutcome.OPEN), more("ends", now)),
                 put={"outcome": ExchangeOutcome.HELD.value, **stored, **exchange_due(held, held.hold_ends or now)},
+                remove=("use",) if exchange.use is not None and held.use is None else (),
             ),
             exchange_of,
         )
@@ -509,6 +511,32 @@ class ConnectStore:
         add_event(commit, Event(EventKind.CONNECTION_FAILED, connection.ref, exchange.id, now, body))
         commit.run()
 
+    def begin_import(self, decision: Import) -> None:
+        """
+        Row 14. A grant that the app holds is about to be refreshed by us: its token is sealed on the exchange, and in
+        no queue.
+
+        As row 4 in what it is held to; there is no state to consume. Whatever ends this exchange without a grant drops
+        the sealed token (rows 10 and 11).
+        """
+        exchange = decision.exchange
+        ref, now, before = exchange.ref, exchange.started, decision.resolved.barrier
+        commit = self._commit()
+        if decision.owner is None:
+            commit.create("owner", owner_key(ref.of_owner), "owner", attributes(Owner()))
+        else:
+            commit.check("owner", owner_key(ref.of_owner), owner_holds(decision.owner))
+        self._put_connection(commit, decision.before, decision.after, now)
+        after = Barrier(in_flight=exchange.in_barrier, owed=decision.resolved.still_owed)
+        version = before.v if before else None
+        when: Condition = (*seen(version), absent("in_flight"), absent("purges"))
+        commit.create(
+            "barrier", barrier_key(ref.of_owner, exchange.client), "barrier", attributes(after), when, version=version
+        )
+        commit.create("exchange", exchange_key(ref, exchange.id), "exchange", exchange_item(exchange))
+        add_idempotency(commit, decision.idempotency)
+        commit.run()
+
     def lapse_link(self, connection: Connection, now: int) -> None:
         """Row 15. A link that nobody finished: the connection fails once no authorization of it can still come back."""
         commit = self._commit()
@@ -568,7 +596,7 @@ class ConnectStore:
 
 
 HELD_ATTRIBUTES: Final = frozenset(
-    {"hold_ends", "fp", "use", "access_until", "refresh_until", "subject", "account", "scopes"}
+    {"hold_ends", "fp", "use", "access_until", "refresh_until", "subject", "account", "scopes", "shared_copy"}
 )
 
 
