@@ -221,6 +221,34 @@ def test_without_time_nothing_is_begun(world):
     assert world.server.asked == []
 
 
+@pytest.mark.rule("S-23")
+def test_a_grant_that_lacks_what_the_client_needs_is_refused(world):
+    """By the app's word before anything is sent; by the provider's after the refresh, and then it is revoked."""
+    world.clients.add("acme", confirmation="none", required_scopes=frozenset({"write"}))
+    given = world.server.gave()
+
+    with pytest.raises(errors.ImportFailedError) as told:
+        world.imports(given, scopes=frozenset({"read"}))
+    assert (told.value.details["reason"], told.value.details["copy"]) == ("insufficient_scope", "dropped")
+    assert world.server.asked == []
+
+    world.server.extra = {"scope": "read"}
+    with pytest.raises(errors.GrantNotInstalledError) as found:
+        world.imports(given)
+    assert (found.value.details["reason"], found.value.details["copy"]) == ("insufficient_scope", "revoking")
+    world.minutes_pass(3)
+    assert world.server.live("refresh_token") == []
+
+
+def test_what_a_client_asks_for_today_is_not_asked_of_older_grants(world):
+    """A user who was never asked for a scope did not refuse it: only what the settings name as needed counts."""
+    world.server.extra = {"scope": "read"}
+
+    done = world.imports(world.server.gave())
+
+    assert (done.connection.state, done.connection.scopes) == (ConnectionState.READY, {"read"})
+
+
 # --- refused or lost: the grant stays the app's ----------------------------------------------------------------------
 
 REFUSED = {
