@@ -107,7 +107,7 @@ class Books:
         for item in self["exchange"]:
             name, outcome = item["SK"], item["outcome"]
             _, connection, id_ = name.split("#")
-            if spent[item["PK"], id_] != 1:
+            if spent[item["PK"], id_] != (item["kind"] == "code"):
                 yield f"M-33: {spent[item['PK'], id_]} states were spent for {name}"
             yield from self._waits(item, self.connections.get((item["PK"], connection), {}), id_)
             hold = self.revocations.get(item["rid"], {})
@@ -118,8 +118,14 @@ class Books:
                 yield f"custody rule 12: whose grant {name} holds is known, and its hold does not know"
             if outcome == "held" and item["wrong"] < min(self.wrong_answers, WRONG_CODES - 1):
                 yield f"DESIGN 16: {self.wrong_answers} codes were wrong, and {name} has counted {item['wrong']}"
-            if "use" in item and outcome != "held":
+            if "use" in item and outcome != ("open" if item["kind"] == "import" else "held"):
                 yield f"DESIGN 16: {name} is {outcome} and still has its tokens"
+            if (
+                item["kind"] == "import"
+                and outcome == "open"
+                and ("use" not in item or item["rid"] in self.revocations)
+            ):
+                yield f"import: what {name} was given is not sealed on it alone"
             if outcome == "held" and item["rid"] not in self.revocations:
                 yield f"F-61: {name} is held, and nothing is queued for it"
             if outcome == "cleanup" and item["rid"] not in self.revocations:
