@@ -51,7 +51,7 @@ class MemoryClients:
     secret: Secret | None = field(default_factory=lambda: CLIENT_SECRET)
 
     def __post_init__(self) -> None:
-        self._http = ProviderHttp(self.server.transport, self.server.transport)
+        self._http = ProviderHttp(self.server.transport, self.server.transport, lambda: self.server.now_s)
 
     def add(self, name: str = "acme", **settings: Any) -> ProviderClient:
         """Set a client up."""

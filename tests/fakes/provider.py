@@ -21,6 +21,7 @@ from quitclaim.domain.facts import OldToken
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.providers.spec import ProviderSpec
+from tests.fakes.issuer import at_hash, key, published, signed
 from tests.fakes.tables import WorkerKilledError
 
 CLIENT_ID = "client-1"
@@ -40,9 +41,10 @@ class IssuedToken:
 
 @dataclass(frozen=True)
 class _Code:
-    challenge: str
+    challenge: str | None
     account: str
     redirect_uri: str
+    nonce: str | None = None
 
 
 type Misbehaviour = Callable[[Callable[[], httpx.Response], httpx.Request], httpx.Response]
@@ -57,6 +59,11 @@ class AcmeServer:
     with_refresh_token: bool = True
     lifetime_s: int | None = 3600
     extra: dict[str, Any] = field(default_factory=dict)
+    now_s: int = 1_800_000_000
+    """Its own clock."""
+    key_set: dict[str, Any] = field(default_factory=lambda: published(key("k1")))
+    makes_id_token: Callable[[dict[str, Any]], str | None] = lambda claims: signed(claims, key("k1"))
+    """Of the claims that it should have; None: it sends none."""
     ledger: dict[str, IssuedToken] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     misbehaviours: dict[str, list[Misbehaviour]] = field(default_factory=lambda: defaultdict(list))
@@ -72,7 +79,7 @@ class AcmeServer:
         assert asked["client_id"] == CLIENT_ID
         assert asked["code_challenge_method"] == "S256"
         code = f"code-{next(self._numbers)}"
-        self._codes[code] = _Code(asked["code_challenge"], account, asked["redirect_uri"])
+        self._codes[code] = _Code(asked["code_challenge"], account, asked["redirect_uri"], asked.get("nonce"))
         return Secret(asked["state"]), Secret(code)
 
     def removes(self, account: str) -> None:
@@ -116,7 +123,12 @@ class AcmeServer:
         self.asked.append(path)
 
         def act() -> httpx.Response:
-            return {"/token": self._token, "/me": self._me, "/revoke": self._revoke}[path](request)
+            return {
+                "/token": self._token,
+                "/me": self._me,
+                "/revoke": self._revoke,
+                "/jwks": lambda _: _said(200, self.key_set),
+            }[path](request)
 
         pending = self.misbehaviours[path]
         return pending.pop(0)(act, request) if pending else act()
@@ -134,7 +146,7 @@ class AcmeServer:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).rstrip(b"=")
         if code is None or code.challenge != challenge.decode() or code.redirect_uri != form["redirect_uri"]:
             return _said(400, {"error": "invalid_grant"})
-        return self._granted(code.account, next(self._numbers), self.with_refresh_token)
+        return self._granted(code.account, next(self._numbers), self.with_refresh_token, code)
 
     def _refreshed(self, form: dict[str, str]) -> httpx.Response:
         old = self.ledger.get(form["refresh_token"])
@@ -147,12 +159,23 @@ class AcmeServer:
             self.ledger[old.text] = replace(old, state="rotated")
         return self._granted(old.account, old.family, rotates)
 
-    def _granted(self, account: str, family: int, refresh_token: bool) -> httpx.Response:
+    def _granted(self, account: str, family: int, refresh_token: bool, code: _Code | None = None) -> httpx.Response:
         body: dict[str, Any] = {"access_token": self._issue("access_token", account, family), "token_type": "Bearer"}
         if refresh_token:
             body["refresh_token"] = self._issue("refresh_token", account, family)
         if self.lifetime_s is not None:
             body["expires_in"] = self.lifetime_s
+        if self.spec.oidc is not None and code is not None:
+            claims = {
+                "iss": self.spec.oidc.issuer,
+                "aud": CLIENT_ID,
+                "sub": account,
+                "iat": self.now_s,
+                "exp": self.now_s + 600,
+                "at_hash": at_hash(body["access_token"]),
+            } | ({} if code.nonce is None else {"nonce": code.nonce})
+            made = self.makes_id_token(claims)
+            body |= {} if made is None else {"id_token": made}
         if self.spec.identity.in_token_response is not None:
             body[self.spec.identity.in_token_response] = account
         return _said(200, body | self.extra)

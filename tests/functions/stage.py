@@ -248,7 +248,9 @@ class Stage:
                 monkeypatch.setenv(variable, values[variable])
             for variable, value in local.items():
                 monkeypatch.setenv(variable, value)
-            monkeypatch.setattr(provider_client, "ProviderHttp", lambda: ProviderHttp(transport, transport))
+            monkeypatch.setattr(
+                provider_client, "ProviderHttp", lambda **given: ProviderHttp(transport, transport, **given)
+            )
             spec.loader.exec_module(module)
             assert module.wired.parts.http  # made while the fake provider is in place
         heard(service)

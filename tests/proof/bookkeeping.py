@@ -27,6 +27,7 @@ class Books:
     def __init__(self, world: "World") -> None:
         self.now = world.now
         self.has_identity = world.kind.has_identity
+        self.proves = world.kind.proves
         self.let_go = world.seen.let_go
         self.wrong_answers = world.seen.wrong_answers
         self.by_type: dict[str, list[Item]] = {}
@@ -107,7 +108,7 @@ class Books:
         for item in self["exchange"]:
             name, outcome = item["SK"], item["outcome"]
             _, connection, id_ = name.split("#")
-            if spent[item["PK"], id_] != (item["kind"] == "code"):
+            if spent[item["PK"], id_] != 1:
                 yield f"M-33: {spent[item['PK'], id_]} states were spent for {name}"
             yield from self._waits(item, self.connections.get((item["PK"], connection), {}), id_)
             hold = self.revocations.get(item["rid"], {})
@@ -118,14 +119,14 @@ class Books:
                 yield f"custody rule 12: whose grant {name} holds is known, and its hold does not know"
             if outcome == "held" and item["wrong"] < min(self.wrong_answers, WRONG_CODES - 1):
                 yield f"DESIGN 16: {self.wrong_answers} codes were wrong, and {name} has counted {item['wrong']}"
-            if "use" in item and outcome != ("open" if item["kind"] == "import" else "held"):
+            if "use" in item and outcome != "held":
                 yield f"DESIGN 16: {name} is {outcome} and still has its tokens"
-            if (
-                item["kind"] == "import"
-                and outcome == "open"
-                and ("use" not in item or item["rid"] in self.revocations)
-            ):
-                yield f"import: what {name} was given is not sealed on it alone"
+            if "id_token" in item and outcome != "held":
+                yield f"F-7: {name} is {outcome} and still has its ID token"
+            if "id_token" in item and "subject" in item:
+                yield f"S-21: it is said whose grant {name} holds, and its ID token waits to be verified"
+            if self.proves and outcome == "held" and "use" in item and "id_token" not in item and "subject" not in item:
+                yield f"S-21: {name} can be confirmed, and nobody knows whose it is"
             if outcome == "held" and item["rid"] not in self.revocations:
                 yield f"F-61: {name} is held, and nothing is queued for it"
             if outcome == "cleanup" and item["rid"] not in self.revocations:
@@ -360,7 +361,18 @@ class Books:
 
 
 RELEASED: Final = frozenset(
-    {"identity_unreadable", "identity_mismatch", "moved_on", "wrong_codes", "blocked", "not_confirmed", "superseded"}
+    {
+        *(
+            "identity_unreadable",
+            "identity_mismatch",
+            "moved_on",
+            "wrong_codes",
+            "blocked",
+            "not_confirmed",
+            "superseded",
+        ),
+        *("malformed_answer", "insufficient_scope", "id_token_missing", "id_token_nonce", "id_token_mismatch"),
+    }
 )
 """Reasons for which a hold ends with its connection; a stop tells of itself."""
 

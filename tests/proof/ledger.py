@@ -57,6 +57,7 @@ class Kind:
     reach: Reach = Reach.FAMILY
     revocable: bool = True
     has_identity: bool = True
+    proves: bool = False  # whose grant it is stands in an ID token, and must be verified
     gives_refresh: bool = True
     idle_limit_ms: int | None = None
     refresh_ends_ms: int | None = None
@@ -64,7 +65,8 @@ class Kind:
     @property
     def label(self) -> str:
         """For tables."""
-        rest = ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
+        rest = "/ID token" if self.proves else ""
+        rest += ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
         rest += ("/idle" if self.idle_limit_ms and self.gives_refresh else "") + (
             "/ends" if self.refresh_ends_ms else ""
         )
@@ -88,6 +90,7 @@ class Kind:
             rotates="no" if self.refreshing is Refreshing.STATIC else "yes",
             old_token=old,
             has_identity=self.has_identity,
+            account_is_subject=self.proves,
             access_ttl_ms=3_600_000,
             manual_page="https://provider.example/apps",
             reuse_kills_family=self.refreshing is Refreshing.REUSE,
@@ -117,7 +120,6 @@ class Ledger:
     tokens: dict[str, Issued] = field(default_factory=dict)
     revoked_by_us: list[str] = field(default_factory=list)
     exchanges: dict[str, int] = field(default_factory=dict)  # code -> requests
-    apps: set[str] = field(default_factory=set)  # refresh tokens that the app got by itself, before it came to us
     count: int = 0
     name_of: Callable[[int], str] = "rt-{}".format
     """What the tokens are called, by number; `rt-` in front, so that sealed ones are known again."""
@@ -131,21 +133,11 @@ class Ledger:
             tokens=dict(self.tokens),
             revoked_by_us=list(self.revoked_by_us),
             exchanges=dict(self.exchanges),
-            apps=set(self.apps),
         )
 
     def consent(self, code: str, account: str) -> None:
         """The user consented: *code* may be exchanged."""
         self.codes[code] = account
-
-    def gave(self, code: str, account: str, now: int) -> str:
-        """The app got a token by itself, long ago and with a code of its own; the token's name."""
-        self.count += 1
-        family = f"family-{self.count}"
-        self.spent_codes[code] = family
-        token = self._issue(family, account, code, now)
-        self.apps.add(token.name)
-        return token.name
 
     def alive(self) -> list[Issued]:
         """Every living refresh token."""

@@ -367,6 +367,95 @@ def to_confirm(world: World) -> Made:
     }
 
 
+PROVEN: Final = (Kind(proves=True), Kind(Refreshing.STATIC, Reach.AUTHORIZATION, proves=True))
+
+
+@situation("link open, an ID token will say whose it is", *PROVEN, confirmation="owner")
+def to_prove(world: World) -> Made:
+    """The callback is on its way, its ID token is to be verified, and the owner will bring the code."""
+    brought = begin(world)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "confirm": handler_confirm_held,
+        "disconnect": handler_disconnect(),
+        "start": handler_start(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
+    }
+
+
+@situation("link open, and its ID token will not hold", *PROVEN, confirmation="owner")
+def unproven(world: World) -> Made:
+    """Somebody else's ID token, or an issuer whose keys nobody gets."""
+    scene, handlers = to_prove(world)
+    world.faults["id token"] = [Fault.REFUSED, Fault.REFUSED]
+    return scene, handlers
+
+
+@situation("an ID token beside a live connection of the account", PROVEN[1])
+def proven_again(world: World) -> Made:
+    """One owner has connected the account; another one's ID token does not hold."""
+    connected(world, OTHER)
+    brought = begin(world)
+    world.faults["id token"] = [Fault.REFUSED]
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "other disconnects": handler_disconnect(OTHER),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+    }
+
+
+@situation("granted less than is needed", Kind(), confirmation="owner")
+def too_little(world: World) -> Made:
+    """The user unticked a scope; the callback says so."""
+    brought = replace(begin(world), scopes=frozenset({"nothing"}))
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "confirm": handler_confirm_held,
+        "disconnect": handler_disconnect(),
+        "start": handler_start(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "window passes": passing(WINDOW_MS + GUARD_MS),
+    }
+
+
+def handler_plain_start(ref: ConnectionRef = REF) -> Handler:
+    """The app starts without a key and without knowing what is there: it gets what is there."""
+
+    def run(ports: Ports) -> Any:
+        key = Key(f"O#{ref.tenant}#{ref.owner}", f"C#{ref.connection}")
+        before = ports.world.table.item(key)
+        started = start(StartRequest(ref, CLIENT, None), ports.connecting)
+        live = before is not None and before["state"] in ("ready", "revoking", "reconciling_revoke", "revoked")
+        if live and started.ticket is not None and ports.world.table.item(key) == before:
+            ports.world.violation("C-9: a start of what is there made a link")
+        return started
+
+    return run
+
+
+@situation("plain starts", Kind(), Kind(Refreshing.STATIC, Reach.TOKEN))
+def plain_starts(world: World) -> Made:
+    """The app presses the button again and again, and the user comes back."""
+    brought = begin(world)
+    return Scene(), {
+        "start": handler_plain_start(),
+        "start too": handler_plain_start(),
+        "callback": handler_callback(brought),
+        "reconnect": handler_start(),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "link passes": passing(2 * HOUR_MS),
+    }
+
+
 @situation("four wrong codes", Kind(), confirmation="owner")
 def wrong_codes(world: World) -> Made:
     """One more ends the exchange."""

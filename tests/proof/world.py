@@ -70,7 +70,6 @@ class Seen:
     wrong_codes: int = 0  # tried at an exchange that was held
     wrong_answers: int = 0  # and answered to be wrong
     refusals: int = 0  # that the provider gave although the token lives
-    proven: set[str] = field(default_factory=set)  # families that an answer to us showed to be grants
 
     def copy(self) -> "Seen":
         """An independent state."""
@@ -82,7 +81,6 @@ class Seen:
             let_go=dict(self.let_go),
             answers=dict(self.answers),
             neglected=list(self.neglected),
-            proven=set(self.proven),
         )
 
 
@@ -146,7 +144,6 @@ class World:
         """Of everything that a later step can depend on."""
         tokens = sorted((token.name, token.alive) for token in self.ledger.tokens.values())
         seen = (sorted(self.seen.sealed_in.items(), key=str), sorted(self.seen.let_go), self.seen.wrong_answers)
-        seen = (*seen, sorted(self.seen.proven))  # type: ignore[assignment]
         return f"{self.table.digest()}|{self.now}|{tokens}|{seen}|{self.keys_out}"
 
     # --- running ---
@@ -406,19 +403,33 @@ class OpenVault:
     def seal_authorization(
         self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret | None, nonce: Secret | None
     ) -> bytes:
-        return self._seal("authorization", state_digest, generation, 0, "~", verifier.reveal() if verifier else "")
+        parts = [secret.reveal() if secret else "" for secret in (verifier, nonce)]
+        return self._seal("authorization", state_digest, generation, 0, "~", ",".join(parts))
 
     def open_authorization(
         self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
     ) -> tuple[Secret | None, Secret | None]:
-        verifier = self._open("authorization", state_digest, generation, 0, "~", sealed)
-        return Secret(verifier) if verifier else None, None
+        parts = self._open("authorization", state_digest, generation, 0, "~", sealed).split(",")
+        verifier, nonce = (Secret(part) if part else None for part in parts)
+        return verifier, nonce
 
     def seal_hint(self, ticket: Secret, hint: Secret) -> str:
         return f"{ticket.reveal()};{hint.reveal()}"
 
     def open_hint(self, ticket: Secret, sealed: str) -> Secret:
         return Secret(sealed.removeprefix(f"{ticket.reveal()};"))
+
+    def seal_id_token(
+        self, ref: ConnectionRef, generation: int, exchange_id: str, id_token: Secret, nonce: Secret | None
+    ) -> bytes:
+        text = f"{id_token.reveal()},{nonce.reveal() if nonce else ''}"
+        return self._seal("id_token", _of(ref), generation, 0, exchange_id, text)
+
+    def open_id_token(
+        self, ref: ConnectionRef, generation: int, exchange_id: str, sealed: bytes
+    ) -> tuple[Secret, Secret | None]:
+        id_token, nonce = self._open("id_token", _of(ref), generation, 0, exchange_id, sealed).split(",")
+        return Secret(id_token), Secret(nonce) if nonce else None
 
     def fingerprint(self, token: Secret) -> str:
         return f"fp-{token.reveal()}"
@@ -541,9 +552,6 @@ class SimulatedClient:
         token = refresh_token.reveal()
 
         def is_record(item: Mapping[str, Any]) -> bool:
-            if item.get("ty") == "exchange":  # of an import: the token lies sealed on it
-                is_open = item["kind"] == "import" and item["outcome"] == "open" and item["ends"] > self._now
-                return is_open and token in self._world.tokens_in(item.get("use", b""))
             return item.get("ty") == "grant" and bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
 
         def act() -> TokenAnswer:
@@ -556,6 +564,23 @@ class SimulatedClient:
             return answer
 
         return self._received(self._do("refresh", act))
+
+    def expects_id_token(self, scopes: frozenset[str]) -> bool:
+        return self._world.kind.proves
+
+    def wants_nonce(self, scopes: frozenset[str]) -> bool:
+        return self._world.kind.proves
+
+    def subject(
+        self, *, id_token: Secret, nonce: Secret | None, access_token: Secret, timeout_ms: int
+    ) -> IdentityAnswer:
+        def act() -> IdentityAnswer:
+            token = self._world.ledger.tokens.get(id_token.reveal().removeprefix("id-"))
+            if nonce is None or token is None or self._world.fault("id token") is not Fault.NONE:
+                return IdentityAnswer(IdentityOutcome.UNREADABLE, reason="nonce")
+            return IdentityAnswer(IdentityOutcome.READ, token.account)
+
+        return self._do("id token", act, changes=False)
 
     def identity(
         self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
@@ -593,11 +618,7 @@ class SimulatedClient:
         return self._world.now + self._process.skew_ms
 
     def _revoke(self, token: str) -> None:
-        live, ledger = self._live(), self._world.ledger
-        families = {ledger.tokens[name].family for name in ledger.apps}
-        known = ledger.tokens.get(token)
-        if known is not None and known.family in families - self._world.seen.proven:
-            self._world.violation(f"import: {token} is the app's, and was revoked before a refresh had succeeded")
+        live = self._live()
         hit = set(self._world.ledger.revoke(token))
         if hit & live:
             self._world.violation(f"A-1: revoking {token} killed the live grant's {sorted(hit & live)}")
@@ -634,21 +655,17 @@ class SimulatedClient:
             return TokenAnswer(Outcome.GRANTED, grant=TokenGrant(Secret(issued.name), expires_in_s=3600))
         ends_in_s = None if self._world.kind.refresh_ends_ms is None else self._world.kind.refresh_ends_ms // 1000
         access, refresh = Secret(f"at-{issued.name}"), Secret(issued.name)
-        return TokenAnswer(
-            Outcome.GRANTED,
-            grant=TokenGrant(access, refresh, expires_in_s=3600, refresh_expires_in_s=ends_in_s),
-        )
+        grant = TokenGrant(access, refresh, expires_in_s=3600, refresh_expires_in_s=ends_in_s)
+        if self._world.kind.proves:
+            grant = replace(grant, id_token=Secret(f"id-{issued.name}"), account_id=issued.account)
+        return TokenAnswer(Outcome.GRANTED, grant=grant)
 
     def _received(self, answer: TokenAnswer) -> TokenAnswer:
         """The process has the tokens of the answer in its hands (D-2)."""
-        grant, ledger = answer.grant, self._world.ledger
-        salvaged = {each.token.reveal() for each in answer.salvaged}
+        grant = answer.grant
         if grant is not None:
-            received = (grant.refresh_token or grant.access_token).reveal()
-            self._process.received.add(received)
-            self._world.seen.proven.add(ledger.tokens[received].family)
-        self._process.received.update(salvaged)
-        self._world.seen.proven.update(ledger.tokens[name].family for name in salvaged - ledger.apps)
+            self._process.received.add((grant.refresh_token or grant.access_token).reveal())
+        self._process.received.update(each.token.reveal() for each in answer.salvaged)
         return answer
 
     def _do[T](self, what: str, act: Callable[[], T], *, changes: bool = True) -> T:

@@ -329,6 +329,18 @@ class Vault(Protocol):
         """Who the provider is to expect."""
         ...
 
+    def seal_id_token(
+        self, ref: ConnectionRef, generation: int, exchange_id: str, id_token: Secret, nonce: Secret | None
+    ) -> bytes:
+        """An ID token that nobody has verified yet, and the nonce that it must repeat."""
+        ...
+
+    def open_id_token(
+        self, ref: ConnectionRef, generation: int, exchange_id: str, sealed: bytes
+    ) -> tuple[Secret, Secret | None]:
+        """ID token and nonce."""
+        ...
+
     def fingerprint(self, token: Secret) -> str:
         """Keyed digest of a token: tells whether two are the same, and nothing else."""
         ...
@@ -430,6 +442,20 @@ class Client(Protocol):
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
         """Fresh tokens: one request (RFC 6749 section 6). *variables* are the grant's."""
+        ...
+
+    def expects_id_token(self, scopes: frozenset[str]) -> bool:
+        """Whether an answer to these scopes must say whose grant it is by an ID token."""
+        ...
+
+    def wants_nonce(self, scopes: frozenset[str]) -> bool:
+        """Whether an authorization for these scopes carries a nonce, which its ID token must repeat."""
+        ...
+
+    def subject(
+        self, *, id_token: Secret, nonce: Secret | None, access_token: Secret, timeout_ms: int
+    ) -> IdentityAnswer:
+        """Whose grant it is by a verified ID token; the issuer's keys are asked for at most once."""
         ...
 
     def identity(

@@ -43,6 +43,8 @@ class ProviderFacts:
     manual_page: str | None
     connectable: bool = True
     """False where the provider has shut its authorization down: what there is can still be revoked."""
+    account_is_subject: bool = False
+    """Whether the account is what an ID token calls `sub`, so that the two must be the same (OIDC core 5.3.2)."""
     pkce: bool = True
     """False only where the provider is known to take no challenge."""
     posts_back: bool = False  # its answer to the browser is a form post (Apple), across sites

@@ -36,8 +36,7 @@ class TokenGrant:
         None  # None: the answer names none, so they are those that were asked for (RFC 6749 section 5.1)
     )
     account_id: str | None = field(default=None, repr=False)
-    subject: str | None = field(default=None, repr=False)  # `sub` of an ID token; none is read yet
-    id_token: None = None
+    id_token: Secret | None = None  # unverified; where it alone names the account, *account_id* is what it names
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What the provider's addresses need of this grant: its shop, its region, its user's id there."""
     pairs: Mapping[str, "TokenGrant"] = field(default_factory=dict)

@@ -368,6 +368,7 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
     state, binding = world.ids.new_secret(), world.ids.new_secret()
     verifier = world.ids.new_secret() if client.facts.pkce else None
     scopes = found.scopes or client.scopes
+    nonce = world.ids.new_secret() if client.wants_nonce(scopes) else None
     state_digest = digest(state.reveal())
     authorization = Authorization(
         ref=found.ref,
@@ -375,7 +376,7 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
         client=found.client,
         binding=digest(binding.reveal()),
         expires=now + AUTHORIZATION_MS,
-        sealed=world.vault.seal_authorization(state_digest, found.ref, found.generation, verifier, None),
+        sealed=world.vault.seal_authorization(state_digest, found.ref, found.generation, verifier, nonce),
         return_to=found.return_to,
         scopes=scopes,
     )
@@ -383,6 +384,7 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
         redirect_uri=redirect_uri(base_url, client),
         state=state,
         challenge=None if verifier is None else challenge_of(verifier),
+        nonce=nonce,
         scopes=scopes,
         hint=None if found.hint is None else world.vault.open_hint(ticket, found.hint),
     )
@@ -513,7 +515,7 @@ def _complete(
         raise TimeIsUpError
     world.vault.ready("use", "revoke", "index", "confirm")
     client.prepare()
-    verifier = _verifier(authorization, state_digest, world)
+    verifier, nonce = _opened(authorization, state_digest, world)
     exchange = _begin(authorization, state_digest, client, world)
     # Nothing between the record and the send but this check: the request leaves only while its record is open (custody
     # rule 1).
@@ -525,8 +527,10 @@ def _complete(
         code=callback.code, verifier=verifier, redirect_uri=redirect_uri(base_url, client), timeout_ms=limit
     )
     tokens = _returned(answer, exchange, client, world)
-    held, pairs, revocation = _hold(answer, tokens, exchange, _consent(callback, authorization, client), client, world)
-    held = _identified(tokens, held, revocation, client, deadline, world)
+    consent = _consent(callback, authorization, nonce, client)
+    held, pairs, revocation = _hold(answer, tokens, exchange, consent, client, world)
+    proof = (tokens.grant.id_token, nonce) if consent.proves and tokens.grant is not None else None
+    held = _identified(tokens, proof, held, revocation, client, deadline, world)
     if client.confirmation == "owner":
         code = world.vault.confirm_code(held.id, held.started)
         return CallbackOutcome(ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code)
@@ -599,17 +603,19 @@ def _refusal_again(
 
 
 def _identified_again(held: Exchange, client: Client, deadline: Deadline, world: Connecting) -> None:
-    """The account of a held grant, by its own token, where nobody has learned it yet."""
-    if held.account is not None or held.use is None or not client.facts.has_identity:
+    """The account of a held grant, by its own tokens, where nobody has learned it yet."""
+    if held.use is None or (held.id_token is None and (held.account is not None or not client.facts.has_identity)):
         return
     world.vault.ready("use", "index")
     pair = world.vault.open_for_use(held.ref, held.generation, 1, MAIN, held.use)
     revocation = world.reads.revocations([held.rid])[held.rid]
     if revocation is None:
         raise StateReplayedError(connection_id=held.ref.connection)
-    _identified(
-        Tokens(TokenGrant(pair.access_token, variables=pair.variables), ()), held, revocation, client, deadline, world
-    )
+    proof = None
+    if held.id_token is not None:
+        proof = world.vault.open_id_token(held.ref, held.generation, held.id, held.id_token)
+    grant = TokenGrant(pair.access_token, variables=pair.variables)
+    _identified(Tokens(grant, ()), proof, held, revocation, client, deadline, world)
 
 
 def _discard(callback: Callback, authorization: Authorization, state_digest: str, world: Connecting) -> None:
@@ -638,16 +644,16 @@ def _discard(callback: Callback, authorization: Authorization, state_digest: str
     raise refusal
 
 
-def _verifier(authorization: Authorization, state_digest: str, world: Connecting) -> Secret | None:
+def _opened(authorization: Authorization, state_digest: str, world: Connecting) -> tuple[Secret | None, Secret | None]:
+    """Verifier and nonce of a visit."""
     if authorization.sealed is None:
         raise StateReplayedError
     try:
-        verifier, _ = world.vault.open_authorization(
+        return world.vault.open_authorization(
             state_digest, authorization.ref, authorization.generation, authorization.sealed
         )
     except SealBrokenError as broken:
         raise StateInvalidError from broken
-    return verifier
 
 
 def _begin(authorization: Authorization, state_digest: str, client: Client, world: Connecting) -> Exchange:
@@ -713,11 +719,16 @@ def _end(exchange: Exchange, reason: str, world: Connecting, *, unconfirmed: boo
 
 @dataclass(frozen=True)
 class Consent:
-    """What the user was asked for, which of it is needed, and what the callback says was granted."""
+    """
+    What the user was asked for, which of it is needed, and what the callback says was granted; and whether an ID token
+    must prove whose grant it is, by this nonce.
+    """
 
     asked: frozenset[str]
     required: frozenset[str]
     named: frozenset[str] | None
+    proves: bool
+    nonce: Secret | None
 
     def granted(self, grant: TokenGrant | None) -> frozenset[str] | None:
         """By the token answer, else by the callback; None where neither names any (M-39, RB-55)."""
@@ -727,11 +738,21 @@ class Consent:
         """What is needed and was not granted (S-23)."""
         return missing_scopes(self.required, self.granted(grant))
 
+    def fault_of(self, grant: TokenGrant | None) -> tuple[str, str] | None:
+        """Why a grant serves nobody, as a code and for a person; None if it may."""
+        if grant is None:
+            return "malformed_answer", "The provider's answer could not be used."
+        if self.missing(grant):
+            return "insufficient_scope", "Not everything that is needed was granted."
+        if self.proves and grant.id_token is None:
+            return "id_token_missing", "The provider did not say whose account it is."
+        return None
 
-def _consent(callback: Callback, authorization: Authorization, client: Client) -> Consent:
+
+def _consent(callback: Callback, authorization: Authorization, nonce: Secret | None, client: Client) -> Consent:
     asked = authorization.scopes or client.scopes
     required = asked if client.required_scopes is None else asked & client.required_scopes
-    return Consent(asked, required, callback.scopes)
+    return Consent(asked, required, callback.scopes, client.expects_id_token(asked), nonce)
 
 
 @dataclass(frozen=True)
@@ -793,8 +814,8 @@ def _hold(
     if grant is not None:
         is_handle = client.facts.takes == "account"
         pair = replace(pair, variables=grant.variables, account_id=grant.account_id if is_handle else None)
-    missing = consent.missing(grant)
-    confirms = client.confirmation == "owner" and exchange.kind != IMPORT and grant is not None and not missing
+    fault = consent.fault_of(grant)
+    confirms = client.confirmation == "owner" and exchange.kind != IMPORT and fault is None
     account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
     fp = vault.fingerprint(material[0].token)
     held = replace(
@@ -805,7 +826,10 @@ def _hold(
         use=vault.seal_for_use(ref, exchange.generation, 1, pair) if confirms else None,
         access_until=_until(now, _lifetime_s(grant, client.facts)),
         refresh_until=_until(now, grant.refresh_expires_in_s if grant else None),
-        subject=account,
+        id_token=vault.seal_id_token(ref, exchange.generation, exchange.id, grant.id_token, consent.nonce)
+        if confirms and consent.proves and grant is not None and grant.id_token is not None
+        else None,
+        subject=None if consent.proves else account,
         account=account,
         scopes=consent.granted(grant) or consent.asked,
     )
@@ -847,14 +871,10 @@ def _hold(
         _queue_late(exchange, revocation, client, world)
         _leave_behind(exchange, world)
         raise GrantNotInstalledError(connection_id=ref.connection) from None
-    if grant is None:
-        _release(held, "malformed_answer", world)
-        raise GrantNotInstalledError(connection_id=ref.connection)
-    if missing:
-        _release(held, "insufficient_scope", world)
-        raise GrantNotInstalledError(
-            "Not everything that is needed was granted.", connection_id=ref.connection, reason="insufficient_scope"
-        )
+    if fault is not None:
+        reason, sentence = fault
+        _release(held, reason, world)
+        raise GrantNotInstalledError(sentence, connection_id=ref.connection, reason=reason)
     return held, pair, revocation
 
 
@@ -864,8 +884,7 @@ def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, worl
     refuses.
     """
     now = world.clock.now()
-    # It is queued now, whenever it was sealed: a worker may have been frozen for a day (F-23).
-    due = replace(revocation, queued=now, deadline=deadline_of(now), next=now, lease=None, lease_until=None)
+    due = replace(revocation, next=now, lease=None, lease_until=None)
     for attempt in range(TRIES + 1):
         found = world.reads.exchange(exchange.ref, exchange.id)
         if found is not None and found.fp in revocation.fp:
@@ -911,46 +930,89 @@ def _resealed(due: Revocation, rid: str, held: Revocation, world: Connecting) ->
     return replace(due, rid=rid, material=tuple(material), identity=None)
 
 
+type Proof = tuple[Secret | None, Secret | None]
+"""An ID token that must be verified, and the nonce that it must repeat."""
+
+
 def _identified(
-    tokens: Tokens, held: Exchange, revocation: Revocation, client: Client, deadline: Deadline, world: Connecting
+    tokens: Tokens,
+    proof: Proof | None,
+    held: Exchange,
+    revocation: Revocation,
+    client: Client,
+    deadline: Deadline,
+    world: Connecting,
 ) -> Exchange:
     """
     Whose grant it is, while it is held; compared with the account that the connection is pinned to (S-21).
 
-    Another account, or one that cannot be read where the provider has an identity: the grant is released, and so
-    revoked (RB-54).
+    Another account, an ID token that does not hold, or an account that cannot be read where the provider has an
+    identity: the grant is released, and so revoked (RB-54).
     """
     name = held.ref.connection
-    account = held.account
+    account, proven = held.account, None
+    if proof is not None and tokens.grant is not None:
+        proven = _proven(tokens.grant, proof, held, client, deadline, world)
     if account is None and client.facts.has_identity and tokens.grant is not None:
-        limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS)
         answer = client.identity(
-            access_token=tokens.grant.access_token, timeout_ms=max(limit, 1), variables=tokens.grant.variables
+            access_token=tokens.grant.access_token,
+            timeout_ms=_identity_limit(deadline),
+            variables=tokens.grant.variables,
         )
         if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
-            _release(held, "identity_unreadable", world)
-            raise GrantNotInstalledError("The provider did not say whose account it is.", connection_id=name)
+            raise _unproven(held, "identity_unreadable", world)
         account = world.vault.account_digest(client.name, answer.account_id)
+    if client.facts.account_is_subject and proven is not None and proven != account:
+        raise _unproven(held, "id_token_mismatch", world)
+    subject = account or proven
     connection = world.reads.connection(held.ref)
     if connection is None or not connection.is_authorizing_at(held.generation) or connection.exchange != held.id:
         _release(held, "moved_on", world)
         raise GrantNotInstalledError(connection_id=name)
-    if connection.subject is not None and connection.subject != account:
+    if connection.subject is not None and connection.subject != subject:
         _release(held, "identity_mismatch", world)
         raise GrantNotInstalledError(
             "Another account was chosen at the provider.", connection_id=name, reason="identity_mismatch"
         )
-    learned = replace(held, subject=account, account=account)
-    is_known = revocation.account is not None
-    if account is not None and not is_known and (client.confirmation == "owner" or client.facts.reach.is_account_wide):
+    learned = replace(held, subject=subject, account=account, id_token=None)
+    is_news = account is not None and revocation.account is None
+    if held.id_token is not None or (
+        is_news and (client.confirmation == "owner" or client.facts.reach.is_account_wide)
+    ):
         try:
             world.store.record_identity(held, learned, world.clock.now())
         except MovedError as moved:
             found = world.reads.exchange(held.ref, held.id)
-            if found is None or found.outcome is not ExchangeOutcome.HELD or found.account != account:
+            if found is None or found.outcome is not ExchangeOutcome.HELD or found.subject != subject:
                 raise GrantNotInstalledError(connection_id=name) from moved
             # The same callback, delivered twice: the other one has recorded the same account.
     return learned
+
+
+def _proven(
+    grant: TokenGrant, proof: Proof, held: Exchange, client: Client, deadline: Deadline, world: Connecting
+) -> str:
+    """The digest of the subject that a verified ID token names."""
+    id_token, nonce = proof
+    if id_token is None:
+        raise _unproven(held, "id_token_missing", world)
+    answer = client.subject(
+        id_token=id_token, nonce=nonce, access_token=grant.access_token, timeout_ms=_identity_limit(deadline)
+    )
+    if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
+        raise _unproven(held, f"id_token_{answer.reason}", world)
+    return world.vault.account_digest(client.name, answer.account_id)
+
+
+def _unproven(held: Exchange, reason: str, world: Connecting) -> GrantNotInstalledError:
+    """Nobody knows, or two say different things: the grant is released."""
+    _release(held, reason, world)
+    sentence = "The provider did not say whose account it is."
+    return GrantNotInstalledError(sentence, connection_id=held.ref.connection, reason=reason)
+
+
+def _identity_limit(deadline: Deadline) -> int:
+    return max(min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS), 1)
 
 
 def _lifetime_s(grant: TokenGrant | None, facts: ProviderFacts) -> int | None:
@@ -1127,7 +1189,7 @@ def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting
     if exchange.outcome is not ExchangeOutcome.HELD or exchange.use is None:
         raise GrantNotInstalledError(connection_id=ref.connection)
     client = world.clients.named(exchange.client)
-    if exchange.account is None and client.facts.has_identity:
+    if exchange.id_token is not None or (exchange.account is None and client.facts.has_identity):
         raise StateConflictError("Nobody has learned yet whose grant it is.", connection_id=ref.connection)
     return install(exchange, client, world)
 

@@ -242,7 +242,10 @@ def _taken_over(
     tokens = _returned(answer, exchange, client, world)
     exchange = replace(exchange, shared_copy=shared)
     held, pair, revocation = _hold(answer, tokens, exchange, _consent(request, client), client, world)
-    held = _identified(tokens, held, revocation, client, deadline, world)
+    proof = None
+    if tokens.grant is not None and tokens.grant.id_token is not None and client.expects_id_token(held.scopes):
+        proof = (tokens.grant.id_token, None)  # a refresh repeats no nonce (OIDC core 12.2)
+    held = _identified(tokens, proof, held, revocation, client, deadline, world)
     account = request.account_id
     if account is not None and held.account != vault.account_digest(client.name, account.reveal()):
         _release(held, "identity_mismatch", world)
@@ -261,7 +264,7 @@ def _consent(request: ImportRequest, client: Client) -> Consent:
     What was granted, where the answer does not say, is what the app says (RFC 6749 section 6). Needed is only what the
     client's settings name as needed: what it asks for today may be more than this user was ever asked.
     """
-    return Consent(request.scopes or client.scopes, client.required_scopes or frozenset(), request.scopes)
+    return Consent(request.scopes or client.scopes, client.required_scopes or frozenset(), request.scopes, False, None)
 
 
 def _makes_ours_the_only_one(facts: ProviderFacts) -> bool:

@@ -29,6 +29,7 @@ from quitclaim.domain.outcomes import (
 )
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
+from quitclaim.providers.id_token import named_subject
 from quitclaim.providers.placeholders import PlaceholderRefusedError, Values, in_answer
 from quitclaim.providers.spec import AnswerPattern, PairPaths, ProviderSpec, SuccessSpec, TokenSpec
 from quitclaim.providers.transport import Answer, NoAnswer, RawAnswer
@@ -177,6 +178,7 @@ def _grant(
     if not all(pairs.values()):
         return None
     token_type = member(members, at.token_type)
+    id_token = _token(member(members, "id_token"))
     return replace(
         grant,
         token_type=token_type if isinstance(token_type, str) and CODE.fullmatch(token_type) else "Bearer",
@@ -190,7 +192,9 @@ def _grant(
         ),
         scopes=_scopes(member(members, at.scope)),
         account_id=_account(member(members, spec.identity.in_token_response))
-        or _account(filled.get(spec.identity.in_placeholder or "")),
+        or _account(filled.get(spec.identity.in_placeholder or ""))
+        or (named_subject(id_token) if id_token is not None and spec.identity.in_id_token else None),
+        id_token=id_token,
         variables=filled,
         pairs={name: pair for name, pair in pairs.items() if pair is not None},
     )

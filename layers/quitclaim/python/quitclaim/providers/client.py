@@ -13,32 +13,48 @@ from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.errors import ClientConfigError
 from quitclaim.domain.facts import ProviderFacts
-from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
+from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
+from quitclaim.providers.id_token import Expected, KeySets, verify
 from quitclaim.providers.placeholders import PlaceholderRefusedError, of_client
 from quitclaim.providers.spec import ProviderSpec
-from quitclaim.providers.transport import async_http, sync_http
+from quitclaim.providers.transport import async_http, send, sync_http
 
 type SecretSource = Callable[[str], Secret]
 """Where a secret is kept (`ssm:…`, `secretsmanager:…`) to the secret; raises `ClientConfigError`."""
+
+
+def no_clock() -> float:
+    """In place of a clock where nobody looks at one."""
+    raise RuntimeError("this provider needs the time, and no clock was given")
 
 
 class ProviderHttp:
     """The HTTP clients of one function instance, made when first needed. Tests give the transports."""
 
     def __init__(
-        self, transport: httpx.BaseTransport | None = None, async_transport: httpx.AsyncBaseTransport | None = None
+        self,
+        transport: httpx.BaseTransport | None = None,
+        async_transport: httpx.AsyncBaseTransport | None = None,
+        now_s: Callable[[], float] = no_clock,
     ) -> None:
         self._transport = transport
         self._async_transport = async_transport
+        self.now_s = now_s
+        """What a provider says of time, and is told of it, is in real time, never in that of a moved clock."""
         self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     @cached_property
     def sync(self) -> httpx.Client:
         """For exchange, refresh and identity."""
         return sync_http(self._transport)
+
+    @cached_property
+    def key_sets(self) -> KeySets:
+        """Keys of the issuers of ID tokens."""
+        return KeySets(lambda url, timeout_ms: send(self.sync, oauth2.build_keys(url), timeout_ms), self.now_s)
 
     @asynccontextmanager
     async def in_flight(self, limit: int = 100) -> AsyncIterator[None]:
@@ -148,6 +164,30 @@ class OAuthClient:
         """Fresh tokens: one request. Raises `ClientConfigError` before anything is sent."""
         secret, known = self._secret(), self._known(variables)
         return oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+
+    def expects_id_token(self, scopes: frozenset[str]) -> bool:
+        """Whether an answer to these scopes must say whose grant it is by an ID token."""
+        told = self._spec.oidc
+        return told is not None and ("openid" in scopes or self._spec.identity.in_id_token is not None)
+
+    def wants_nonce(self, scopes: frozenset[str]) -> bool:
+        """Whether an authorization for these scopes carries a nonce, which its ID token must repeat."""
+        return self.expects_id_token(scopes) and self._spec.oidc is not None and self._spec.oidc.nonce
+
+    def subject(
+        self, *, id_token: Secret, nonce: Secret | None, access_token: Secret, timeout_ms: int
+    ) -> IdentityAnswer:
+        """Whose grant it is by a verified ID token; the issuer's keys are asked for at most once."""
+        told = self._spec.oidc
+        if told is None:
+            return IdentityAnswer(IdentityOutcome.UNREADABLE, reason="no_issuer")
+        expected = Expected(told.issuer, self._settings.client_id, told.algorithms, nonce, access_token)
+        sets, now_s = self._http.key_sets, int(self._http.now_s())
+        verdict = verify(id_token, expected, lambda kid, alg: sets.key(told.jwks_url, kid, alg, timeout_ms), now_s)
+        if verdict.subject is not None:
+            return IdentityAnswer(IdentityOutcome.READ, verdict.subject)
+        outcome = IdentityOutcome.TRY_LATER if verdict.busy else IdentityOutcome.UNREADABLE
+        return IdentityAnswer(outcome, reason=verdict.reason)
 
     def identity(
         self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES

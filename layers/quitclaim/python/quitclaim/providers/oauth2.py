@@ -265,6 +265,11 @@ def identity(
     return judge_identity(spec, send(http, request, timeout_ms))
 
 
+def build_keys(url: str) -> OutgoingRequest:
+    """The request for an issuer's published keys (RFC 7517)."""
+    return OutgoingRequest("GET", url, _headers())
+
+
 # --- revoke -------------------------------------------------------------------------------------------------------
 
 

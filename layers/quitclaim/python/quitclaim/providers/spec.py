@@ -270,6 +270,8 @@ class ProviderSpec:
             access_ttl_ms=lifetime * 1000 if isinstance(lifetime, int) else None,
             manual_page=self.revocation.manual_page,
             connectable=self.status == "active",
+            account_is_subject=self.oidc is not None
+            and (self.identity.in_id_token is not None or self.identity.field == "sub"),
             pkce=self.authorize.pkce != "none",
             posts_back=self.authorize.response_mode == "form_post",
             reuse_kills_family=self.refresh.reuse_kills_family == "yes",

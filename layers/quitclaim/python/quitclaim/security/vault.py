@@ -16,7 +16,8 @@ from quitclaim.security.macs import Macs
 from quitclaim.security.sealing import Binding, Sealer
 
 IDENTITY = "~identity"
-"""Stands where a pair's name would: no pair is called so, and an identity token never opens as revocation material."""
+ID_TOKEN = "~id_token"  # noqa: S105 - a place in a binding
+"""They stand where a pair's name would: no pair is called so, and neither ever opens as anything else."""
 
 
 class RingVault:
@@ -63,6 +64,21 @@ class RingVault:
             variables=body.get("variables", {}),
             account_id=body.get("account_id"),
         )
+
+    def seal_id_token(
+        self, ref: ConnectionRef, generation: int, exchange_id: str, id_token: Secret, nonce: Secret | None
+    ) -> bytes:
+        """An ID token that nobody has verified yet, and the nonce that it must repeat."""
+        body = {"id_token": id_token.reveal(), "nonce": None if nonce is None else nonce.reveal()}
+        return self._seal(body, _id_token(ref, generation, exchange_id))
+
+    def open_id_token(
+        self, ref: ConnectionRef, generation: int, exchange_id: str, sealed: bytes
+    ) -> tuple[Secret, Secret | None]:
+        """ID token and nonce."""
+        body = self._open(sealed, _id_token(ref, generation, exchange_id))
+        nonce = body["nonce"]
+        return Secret(_text(body["id_token"])), None if nonce is None else Secret(nonce)
 
     # --- the revoke-only queue: bound to the revocation's id alone, which names one grant and is never used again ---
 
@@ -162,6 +178,12 @@ def _text(value: str | None) -> str:
 
 def _use(ref: ConnectionRef, generation: int, token_version: int, pair: str) -> Binding:
     return Binding(USE, ref.tenant, ref.owner, ref.connection, generation, token_version, pair)
+
+
+def _id_token(ref: ConnectionRef, generation: int, exchange_id: str) -> Binding:
+    # No id of a connection holds a `#`, and no pair is called so.
+    subject = f"{ref.connection}#{exchange_id}"
+    return Binding(USE, ref.tenant, ref.owner, subject, generation, 0, ID_TOKEN)
 
 
 def _revoke(rid: str, generation: int, token_version: int, pair: str) -> Binding:

@@ -137,7 +137,7 @@ def add_release(
             exchange_key(exchange.ref, exchange.id),
             (equals("outcome", ExchangeOutcome.HELD),),
             put={"outcome": ExchangeOutcome.CLEANUP.value, "reason": reason},
-            remove=("use", *DUE),
+            remove=("use", "id_token", *DUE),
         ),
         exchange_of,
     )
@@ -306,15 +306,20 @@ class ConnectStore:
             raise
 
     def record_identity(self, exchange: Exchange, learned: Exchange, now: int) -> None:
-        """Row 6. Whose grant it is, on the exchange and on its hold, so that nobody needs to ask again."""
+        """
+        Row 6. Whose grant it is, on the exchange and, where the hold does not say it yet, on that, so that nobody needs
+        to ask again; an ID token that said it is erased.
+        """
         commit = self._commit()
         stored = {
             name: value for name, value in attributes(learned).items() if name in ("subject", "account", "scopes")
         }
         commit.update(
-            "exchange", Update(exchange_key(exchange.ref, exchange.id), held_until(now), put=stored), exchange_of
+            "exchange",
+            Update(exchange_key(exchange.ref, exchange.id), held_until(now), put=stored, remove=("id_token",)),
+            exchange_of,
         )
-        if learned.account is not None:
+        if learned.account is not None and exchange.account is None:
             commit.update(
                 "revocation",
                 Update(
@@ -364,7 +369,7 @@ class ConnectStore:
                 exchange_key(ref, exchange.id),
                 held_until(now),
                 put={"outcome": ExchangeOutcome.INSTALLED.value},
-                remove=("use", *DUE),
+                remove=("use", "id_token", *DUE),
             ),
             exchange_of,
         )
@@ -447,7 +452,7 @@ class ConnectStore:
             put |= exchange_attention(exchange, now)
         commit.update(
             "exchange",
-            Update(exchange_key(exchange.ref, exchange.id), when, put=put, remove=("use", *DUE)),
+            Update(exchange_key(exchange.ref, exchange.id), when, put=put, remove=("use", "id_token", *DUE)),
             exchange_of,
         )
         self._leave_barrier(
@@ -489,7 +494,7 @@ class ConnectStore:
                     exchange_key(ref, exchange.id),
                     (equals("outcome", exchange.outcome),),
                     put={"outcome": ExchangeOutcome.CLEANUP.value},
-                    remove=("use", *DUE, *ATTENTION, "t"),
+                    remove=(*DUE, *ATTENTION, "t"),
                 ),
                 exchange_of,
             )
@@ -596,7 +601,10 @@ class ConnectStore:
 
 
 HELD_ATTRIBUTES: Final = frozenset(
-    {"hold_ends", "fp", "use", "access_until", "refresh_until", "subject", "account", "scopes", "shared_copy"}
+    {
+        *("hold_ends", "fp", "use", "id_token", "access_until", "refresh_until"),
+        *("subject", "account", "scopes", "shared_copy"),
+    }
 )
 
 
