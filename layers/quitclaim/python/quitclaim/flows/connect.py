@@ -884,7 +884,8 @@ def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, worl
     refuses.
     """
     now = world.clock.now()
-    due = replace(revocation, next=now, lease=None, lease_until=None)
+    # It is queued now, whenever it was sealed: a worker may have been frozen for a day (F-23).
+    due = replace(revocation, queued=now, deadline=deadline_of(now), next=now, lease=None, lease_until=None)
     for attempt in range(TRIES + 1):
         found = world.reads.exchange(exchange.ref, exchange.id)
         if found is not None and found.fp in revocation.fp:
