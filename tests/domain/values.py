@@ -67,6 +67,7 @@ def a_grant(**changes: Any) -> Grant:
         "revoke": b"revoke",
         "fp": "fp",
         "rid": "r1",
+        "client": "web",
         "takes": "refresh_token",
         "reach": Reach.FAMILY,
         "saved_at": NOW,

@@ -5,10 +5,10 @@ import json
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
 
-from quitclaim.domain.errors import ClientConfigError, ProviderNotRegisteredError, StoreError
+from quitclaim.domain.errors import ClientConfigError, KeyUnavailableError, ProviderNotRegisteredError, StoreError
 from quitclaim.providers.client import ProviderHttp
 from quitclaim.providers.spec import Catalogue
-from quitclaim.runtime.config import KEPT_MS, ConfiguredClients, ParameterStore, StackConfig
+from quitclaim.runtime.config import KEPT_MS, LOOK_AGAIN_MS, OUTAGE_MS, ConfiguredClients, ParameterStore, StackConfig
 from quitclaim.runtime.settings import ConnectSettings, SettingsError
 from quitclaim.runtime.telemetry import Telemetry
 from quitclaim.runtime.wiring import PURPOSES, Parts
@@ -155,6 +155,7 @@ def test_an_outage_of_parameter_store(store, put, counted, ages, fault):
     assert store.current() is known
     assert "canary" not in str(refused.value)
     counted.fault = None
+    ages.at += LOOK_AGAIN_MS
     assert store.current() is not known
 
 
@@ -306,6 +307,77 @@ def test_a_missing_or_blank_secret_is_the_clients_fault(store, keep, ref):
 
     assert missing.value.details == {"reason": "the client's secret cannot be read"}
     assert blank.value.details == {"reason": "the client's secret is blank"}
+
+
+AWAY = [
+    EndpointConnectionError(endpoint_url="https://ssm"),
+    ClientError(
+        {"Error": {"Code": "InternalServerError"}, "ResponseMetadata": {"HTTPStatusCode": 500}}, "GetParameter"
+    ),
+    ClientError(
+        {"Error": {"Code": "ThrottlingException"}, "ResponseMetadata": {"HTTPStatusCode": 400}}, "GetParameter"
+    ),
+]
+
+
+@pytest.mark.parametrize("fault", AWAY, ids=["unreachable", "broken", "throttled"])
+@pytest.mark.parametrize("off", AROUND)
+def test_a_secret_serves_through_an_outage_for_a_day(store, keep, counted, ages, fault, off):
+    """Revoking and refreshing must not end because Parameter Store is away; after a day nobody vouches for it."""
+    keep(REFS[0], "s")
+    store.secret(REFS[0])
+    counted.fault = fault
+    ages.at += OUTAGE_MS + off
+
+    if off < 0:
+        assert store.secret(REFS[0]).reveal() == "s"
+    else:
+        with pytest.raises(KeyUnavailableError) as away:
+            store.secret(REFS[0])
+        assert away.value.retryable
+
+
+def test_nobody_waits_for_an_outage_at_every_call(store, keep, counted, ages, put):
+    """A look that failed is not repeated for half a minute; once it succeeds, all is as before."""
+    put("clients/google", GOOD)
+    keep(REFS[0], "old")
+    store.secret(REFS[0])
+    store.current()
+    counted.fault = AWAY[0]
+    ages.at += KEPT_MS
+    for _ in range(5):
+        store.secret(REFS[0])
+        store.current()
+    assert (counted.secrets, counted.reads) == (2, 2)
+    keep(REFS[0], "new")
+    put("clients/another", GOOD)
+    counted.fault = None
+
+    ages.at += LOOK_AGAIN_MS
+
+    assert store.secret(REFS[0]).reveal() == "new"
+    assert "another" in store.current().clients
+
+
+def test_a_secret_that_was_never_read_is_away_and_not_the_clients_fault(store, counted):
+    """503 and to be repeated: the client's settings may be right."""
+    counted.fault = AWAY[0]
+
+    with pytest.raises(KeyUnavailableError):
+        store.secret(REFS[0])
+
+
+@pytest.mark.parametrize("code", ["ParameterNotFound", "AccessDeniedException", "InvalidKeyId"])
+def test_a_secret_that_was_taken_away_serves_no_longer(store, keep, counted, ages, code):
+    """The service answered: that is no outage."""
+    keep(REFS[0], "s")
+    store.secret(REFS[0])
+    ages.at += KEPT_MS
+    counted.fault = ClientError({"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": 400}}, "GetParameter")
+
+    for _ in range(2):
+        with pytest.raises(ClientConfigError):
+            store.secret(REFS[0])
 
 
 def test_a_secret_that_could_not_be_opened_is_tried_again_at_once(store, keep):

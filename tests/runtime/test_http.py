@@ -523,6 +523,31 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.parametrize("context", ["text", [API_ID], 7, True])
+def test_a_context_that_is_no_object_is_no_request(served, context):
+    """Refused as such, in the envelope, with the invocation's id; it is no fault of ours."""
+    handler, entered, spoken = served
+
+    said = handler({**http_event("GET", "/ok/ann"), "requestContext": context}, Context())
+
+    body = json.loads(said["body"])
+    assert (said["statusCode"], body["code"], body["request_id"]) == (400, "INVALID_REQUEST", Context().aws_request_id)
+    assert entered == []
+    assert [line["message"] for line in spoken.lines()] == ["not an event of an HTTP API"]
+
+
+@pytest.mark.parametrize("path", ["/refused", "/nowhere"])
+def test_a_request_without_an_id_is_answered_all_the_same(served, path):
+    """No gateway leaves it out; nothing of ours depends on it."""
+    handler, _, _ = served
+    event = http_event("GET", path)
+    del event["requestContext"]["requestId"]
+
+    said = handler(event, Context())
+
+    assert (said["statusCode"] < 500, json.loads(said["body"])["request_id"]) == (True, "")
+
+
 @pytest.mark.parametrize("event", STRANGERS)
 def test_an_event_of_another_api_is_refused(served, event):
     """A direct invocation that looks like HTTP has passed no authorizer."""

@@ -39,7 +39,8 @@ def names(kind: type[Settings]) -> set[str]:
 def environment(kind: type[Settings]) -> dict[str, str]:
     """One that holds everything."""
     values = {name: f"value-of-{name.lower()}" for name in names(kind) - LOCAL}
-    return values | {"QUITCLAIM_CONFIG_PATH": "/quitclaim/stack"}
+    special = {"QUITCLAIM_CONFIG_PATH": "/quitclaim/stack", "QUITCLAIM_RETURN_ORIGINS": "https://app.example"}
+    return values | {name: value for name, value in special.items() if name in values}
 
 
 def test_every_function_has_settings():
@@ -112,6 +113,38 @@ def test_faults_of_different_kinds_come_together():
     assert set(refused.value.faults) == {
         "QUITCLAIM_TABLE is not set",
         "QUITCLAIM_CONFIG_PATH must begin with a slash",
+    }
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "app.example",
+        "http://app.example",
+        "https://app.example/canary",
+        "https://app.example?canary",
+        "https://canary@app.example",
+        "https://*.canary.example",
+        "ftp://canary",
+        "https://app.example:canary",
+        "https://",
+        "*",
+    ],
+)
+def test_a_return_origin_that_is_none_is_a_fault(wrong):
+    """Together with all others, by its number and not by its words: nobody is to find out at the first callback."""
+    environ = environment(AppApiSettings) | {
+        "QUITCLAIM_RETURN_ORIGINS": f"https://ok.example, http://localhost:3000, {wrong}, HTTPS://B.example/"
+    }
+    del environ["QUITCLAIM_TABLE"]
+
+    with pytest.raises(SettingsError) as refused:
+        read(AppApiSettings, environ)
+
+    assert set(refused.value.faults) == {
+        "QUITCLAIM_TABLE is not set",
+        "QUITCLAIM_RETURN_ORIGINS: number 3 is no origin (https://host[:port], nothing after it)",
     }
     assert "canary" not in str(refused.value)
 

@@ -268,6 +268,7 @@ class Stage:
         return Grant(
             ref=exchange.ref,
             pair=pair,
+            client=CLIENT,
             generation=exchange.generation,
             tv=1,
             family=family_of(exchange.id, pair),

@@ -422,7 +422,7 @@ class Client(Protocol):
     def prepare(self) -> None:
         """
         Have the client's secret at hand, so that a call after it fails only at the provider. Raises
-        `ClientConfigError`.
+        `ClientConfigError`, or `KeyUnavailableError` where nobody can say now.
         """
         ...
 

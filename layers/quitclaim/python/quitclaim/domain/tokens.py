@@ -61,6 +61,7 @@ class Grant:
 
     ref: ConnectionRef
     pair: str
+    client: str
     generation: int
     tv: int
     family: str

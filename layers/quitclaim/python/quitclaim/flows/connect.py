@@ -13,7 +13,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from quitclaim.domain.accounts import Account
 from quitclaim.domain.asked import AuthorizationAsked, asked_scopes, missing_scopes
 from quitclaim.domain.connect import (
     IMPORT,
@@ -966,20 +965,18 @@ def _identified(
     if client.facts.account_is_subject and proven is not None and proven != account:
         raise _unproven(held, "id_token_mismatch", world)
     subject = account or proven
-    connection = world.reads.connection(held.ref)
-    if connection is None or not connection.is_authorizing_at(held.generation) or connection.exchange != held.id:
-        _release(held, "moved_on", world)
-        raise GrantNotInstalledError(connection_id=name)
-    if connection.subject is not None and connection.subject != subject:
-        _release(held, "identity_mismatch", world)
-        raise GrantNotInstalledError(
-            "Another account was chosen at the provider.", connection_id=name, reason="identity_mismatch"
-        )
-    learned = replace(held, subject=subject, account=account, id_token=None)
     is_news = account is not None and revocation.account is None
-    if held.id_token is not None or (
+    records = held.id_token is not None or (
         is_news and (client.confirmation == "owner" or client.facts.reach.is_account_wide)
-    ):
+    )
+    if records or client.confirmation == "owner":  # else the install, which is next, looks at the connection
+        connection = world.reads.connection(held.ref)
+        if connection is None or not connection.is_authorizing_at(held.generation) or connection.exchange != held.id:
+            raise _released(held, "moved_on", world)
+        if connection.subject is not None and connection.subject != subject:
+            raise _released(held, "identity_mismatch", world)
+    learned = replace(held, subject=subject, account=account, id_token=None)
+    if records:
         try:
             world.store.record_identity(held, learned, world.clock.now())
         except MovedError as moved:
@@ -1058,30 +1055,21 @@ def install(exchange: Exchange, client: Client, world: Connecting) -> Connection
     """
     ref, name = exchange.ref, exchange.ref.connection
     for _ in range(TRIES):
-        owner, connection, barrier = world.reads.fence(ref, client.name)
-        revocation = world.reads.revocations([exchange.rid])[exchange.rid]
+        owner, connection, barrier, revocation, account = world.reads.around_install(exchange)
         now = world.clock.now()
         if connection is not None and connection.state is ConnectionState.READY and connection.exchange == exchange.id:
             return connection
         refusal = _refusal_of_install(exchange, owner, connection, revocation, now)
         if refusal is not None or connection is None or owner is None or revocation is None or barrier is None:
-            _release(exchange, refusal or "moved_on", world)
-            raise GrantNotInstalledError(connection_id=name)
+            raise _released(exchange, refusal or "moved_on", world)
         others = replace(barrier, in_flight=None)
         resolved = _clear_of_settled(ref, others, client.name, world)
         if resolved.blockers():
-            _release(exchange, "blocked", world)
-            raise GrantNotInstalledError(connection_id=name)
-        account = None
-        if exchange.account is not None:
-            account = world.reads.account(client.name, exchange.account) or Account()
-            if not account.admits(exchange.started):
-                if _lowered(account.killed_by, world):
-                    continue
-                _release(exchange, "account_revoked_meanwhile", world)
-                raise GrantNotInstalledError(
-                    "A revocation of this account was under way: start again.", connection_id=name
-                )
+            raise _released(exchange, "blocked", world)
+        if account is not None and not account.admits(exchange.started):
+            if _lowered(account.killed_by, world):
+                continue
+            raise _released(exchange, "account_revoked_meanwhile", world)
         after = ready(connection, exchange, (MAIN,))
         grant = _grant(exchange, revocation, client, now)
         try:
@@ -1093,8 +1081,23 @@ def install(exchange: Exchange, client: Client, world: Connecting) -> Connection
                 raise GrantNotInstalledError(connection_id=name) from moved
             continue
         return after
-    _release(exchange, "busy", world)
-    raise GrantNotInstalledError(connection_id=name)
+    raise _released(exchange, "busy", world)
+
+
+TOLD: Final = {
+    "identity_mismatch": "Another account was chosen at the provider.",
+    "account_revoked_meanwhile": "A revocation of this account was under way: start again.",
+}
+"""What the caller is told of a release, beyond that the grant was not installed."""
+
+
+def _released(exchange: Exchange, reason: str, world: Connecting) -> GrantNotInstalledError:
+    """Row 9, and what the caller is told."""
+    _release(exchange, reason, world)
+    name = exchange.ref.connection
+    if reason == "identity_mismatch":
+        return GrantNotInstalledError(TOLD[reason], connection_id=name, reason=reason)
+    return GrantNotInstalledError(TOLD.get(reason), connection_id=name)
 
 
 def _refusal_of_install(
@@ -1139,6 +1142,7 @@ def _grant(exchange: Exchange, revocation: Revocation, client: Client, now: int)
     return Grant(
         ref=exchange.ref,
         pair=MAIN,
+        client=exchange.client,
         generation=exchange.generation,
         tv=1,
         family=family_of(exchange.id, MAIN),

@@ -163,10 +163,7 @@ def lapse_refresh(grant: Grant, world: Reconciling) -> None:
     """
     Row 21: a refresh whose lease is over and whose answer nobody saw. Keep, replay or give up, by the provider's facts.
     """
-    connection = world.reads.connection(grant.ref)
-    if connection is None:
-        return
-    now, client = world.clock.now(), world.clients.named(connection.client)
+    now, client = world.clock.now(), world.clients.named(grant.client)
     match lapse_of_attempt(grant, client.facts, now):
         case LapseOfAttempt.KEEP:
             world.tokens.forget_attempts(grant, now, stray=False)

@@ -1,16 +1,17 @@
 """What the app and its owner can see: connections, notices with their deadlines and blockers, receipts."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from quitclaim.domain.connect import Blocker, Connection, Owner, is_awaiting_confirmation
+from quitclaim.domain.connect import Blocker, Connection, Exchange, Owner, is_awaiting_confirmation
 from quitclaim.domain.errors import ConnectionNotFoundError, OwnerDeletedError
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.stop import Level, StopIntent, level_of_exchange, level_of_revocation
 from quitclaim.ports import Clients, Clock
 
 if TYPE_CHECKING:
-    from quitclaim.store.reads import Reads
+    from quitclaim.store.reads import OwnerItems, Reads
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,10 @@ def view(ref: ConnectionRef, *, reads: "Reads", clock: Clock) -> ConnectionView:
         raise OwnerDeletedError
     if connection is None:
         raise ConnectionNotFoundError(connection_id=ref.connection)
-    return viewed(connection, reads=reads, clock=clock)
+    exchange = (
+        reads.exchange(ref, connection.exchange) if connection.exchange and _names_an_exchange(connection) else None
+    )
+    return _viewed(connection, exchange, clock.now())
 
 
 def all_views(ref: OwnerRef, *, reads: "Reads", clock: Clock) -> list[ConnectionView]:
@@ -61,17 +65,27 @@ def all_views(ref: OwnerRef, *, reads: "Reads", clock: Clock) -> list[Connection
     owner = reads.owner(ref)
     if owner is not None and owner.is_deleted:
         raise OwnerDeletedError
-    return [viewed(each, reads=reads, clock=clock) for each in reads.connections(ref)]
+    connections = reads.connections(ref)
+    exchanges = reads.exchanges_of(ref) if any(map(_names_an_exchange, connections)) else []
+    return _views(connections, exchanges, clock.now())
 
 
-def viewed(connection: Connection, *, reads: "Reads", clock: Clock) -> ConnectionView:
-    """A connection that was read, with what its exchange says."""
-    exchange = (
-        reads.exchange(connection.ref, connection.exchange)
-        if connection.exchange and not connection.is_stopped
-        else None
-    )
-    if not is_awaiting_confirmation(connection, exchange, clock.now()) or exchange is None:
+def _names_an_exchange(connection: Connection) -> bool:
+    """Whether an exchange has something to say of it."""
+    return connection.exchange is not None and not connection.is_stopped
+
+
+def _views(connections: Iterable[Connection], exchanges: Iterable[Exchange], now: int) -> list[ConnectionView]:
+    by_name = {each.in_barrier: each for each in exchanges}
+    return [
+        _viewed(each, by_name.get(f"{each.ref.connection}#{each.exchange}") if _names_an_exchange(each) else None, now)
+        for each in connections
+    ]
+
+
+def _viewed(connection: Connection, exchange: Exchange | None, now: int) -> ConnectionView:
+    """A connection, with what its exchange says."""
+    if not is_awaiting_confirmation(connection, exchange, now) or exchange is None:
         return ConnectionView(connection)
     return ConnectionView(connection, awaiting_confirmation=True, confirm_until=exchange.hold_ends)
 
@@ -80,26 +94,26 @@ def status(owner: OwnerRef, *, reads: "Reads", clients: Clients, clock: Clock) -
     """
     The owner's connections, what is owed for each, and what stands before a new attempt by client.
 
-    A reader resolves the ids that it finds, so a settled revocation shows at once, its finishing step or not.
+    A reader resolves the ids that it finds, so a settled revocation shows at once, its finishing step or not. However
+    many connections there are, each kind of item is read at once.
     """
-    connections = reads.connections(owner)
-    views = tuple(viewed(connection, reads=reads, clock=clock) for connection in connections)
-    notices = tuple(
-        notice
-        for connection in connections
-        if (notice := _notice(connection, reads, clients)).level is not Level.NOT_NEEDED
-    )
+    found = reads.everything_of(owner)
     blockers = {}
-    for client, barrier in reads.barriers(owner).items():
-        found = reads.resolved(owner, barrier).blockers()
-        if found:
-            blockers[client] = found
-    return OwnerStatus(reads.owner(owner), views, notices, blockers)
+    for client in found.barriers:
+        blocking = found.resolved(client).blockers()
+        if blocking:
+            blockers[client] = blocking
+    notices = (_notice(connection, found, clients) for connection in found.connections)
+    return OwnerStatus(
+        found.owner,
+        tuple(_views(found.connections, found.exchanges, clock.now())),
+        tuple(notice for notice in notices if notice.level is not Level.NOT_NEEDED),
+        blockers,
+    )
 
 
-def _notice(connection: Connection, reads: "Reads", clients: Clients) -> Notice:
-    intents, exchanges = reads.intents(connection.ref), reads.exchanges(connection.ref)
-    revocations = reads.queued_for(connection, intents, exchanges)
+def _notice(connection: Connection, found: "OwnerItems", clients: Clients) -> Notice:
+    intents, exchanges, revocations = found.of(connection)
     levels = [
         (level_of_revocation(item), item.deadline if item else None, item.state if item else "missing")
         for item in revocations.values()
@@ -120,7 +134,7 @@ def _notice(connection: Connection, reads: "Reads", clients: Clients) -> Notice:
     )
 
 
-def _is_purging(intents: list[StopIntent]) -> bool:
+def _is_purging(intents: Iterable[StopIntent]) -> bool:
     return any(intent.purge == "pending" for intent in intents)
 
 

@@ -68,12 +68,12 @@ def disconnect(ref: ConnectionRef, generation: int, world: Stopping, idempotency
     )
     request = digest(str(generation))
     for attempt in range(TRIES):
-        owner, connection = world.reads.owner_and_connection(ref)
+        owner, connection, earlier = world.reads.owner_connection_and_first_answer(ref, key, world.clock.now())
         if owner is not None and owner.is_deleted:
             raise OwnerDeletedError
         if connection is None:
             raise ConnectionNotFoundError(connection_id=ref.connection)
-        if key is not None and (earlier := world.reads.first_answer(ref.tenant, key, world.clock.now())) is not None:
+        if earlier is not None:
             if earlier[0] != request:
                 raise IdempotencyMismatchError
             return _first_answer(connection, int(earlier[1]["generation"]))
@@ -121,8 +121,9 @@ def lose_grant(
     (`purge_on_loss`); else the app's data stays, and nothing but the owed revocation stands before a new start.
     """
     for attempt in range(TRIES):
-        connection = world.reads.connection(grant.ref)
-        current = world.reads.grant(grant.ref, grant.pair)
+        owner, connection, current = world.reads.owner_connection_and_grant(grant.ref, grant.pair)
+        if owner is not None and owner.is_deleted:
+            return False
         if connection is None or current is None or (current.generation, current.tv) != (grant.generation, grant.tv):
             return False
         now = world.clock.now()
@@ -137,8 +138,6 @@ def lose_grant(
                 handle=(grant.pair, grant.generation, grant.tv),
                 purges=purges,
             )
-        except OwnerDeletedError:
-            return False
         except MovedError:
             world.clock.pause(PAUSE_MS * attempt)
             continue
@@ -182,18 +181,15 @@ def _commit(
 ) -> Connection:
     ref = connection.ref
     by_deletion = reason is StopReason.ACCOUNT_DELETED
-    owner, _, barrier = world.reads.fence(ref, connection.client)
-    if owner is not None and owner.is_deleted and not by_deletion:
-        raise OwnerDeletedError
-    grants = world.reads.grants(ref, connection.pairs)
+    barrier, grants, account = world.reads.around_stop(connection)
     if handle is not None and not any((grant.pair, grant.generation, grant.tv) == handle for grant in grants):
         raise MovedError
     held = _held(connection, barrier.in_flight if barrier else None, world)
-    account = world.reads.account(connection.client, connection.account) if connection.account and grants else None
     revocation = queued_of(grants, connection, now, disproved) if grants else None
     if revocation is not None and by_deletion:
         revocation = replace(revocation, listed=False)
-    earlier = frozenset(rid for intent in world.reads.intents(ref) if intent.closed is None for rid in intent.rids)
+    intents = world.reads.intents(ref) if connection.generation > 1 else ()  # a first life has no stop behind it
+    earlier = frozenset(rid for intent in intents if intent.closed is None for rid in intent.rids)
     rids = earlier | ({revocation.rid} if revocation else set()) | ({held.rid} if held else set())
     is_loss = reason not in (StopReason.DISCONNECT, StopReason.ACCOUNT_DELETED)
     intent = StopIntent(
@@ -217,7 +213,7 @@ def _commit(
             grants=grants,
             revocation=revocation,
             intent=intent,
-            account=account,
+            account=account if grants else None,
             held=held,
             event=Event(kind, ref, intent.in_barrier, now, {"reason": reason.value, "generation": after.generation}),
             now=now,

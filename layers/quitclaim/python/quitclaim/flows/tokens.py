@@ -234,7 +234,7 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
 
     Raises `MovedError` where another was faster before anything was sent.
     """
-    client = world.clients.named(_client_of(grant, world))
+    client = world.clients.named(grant.client)
     if not has_time_for_refresh(deadline.remaining_ms()):
         raise TimeIsUpError
     world.vault.ready("use", "revoke", "index")
@@ -256,16 +256,6 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
     if answer.salvaged:
         _queue_part(leased, attempt, answer.salvaged, tokens, client, world)
     return _not_granted(answer, leased, attempt, min_ttl_ms, client, world)
-
-
-def _client_of(grant: Grant, world: HandingOut) -> str:
-    """
-    The client's name is the connection's; read only when a refresh is due, so that a fresh hand-out stays at one read.
-    """
-    connection = world.reads.connection(grant.ref)
-    if connection is None:
-        raise ConnectionNotFoundError(connection_id=grant.ref.connection)
-    return connection.client
 
 
 def _without_refresh(

@@ -2,12 +2,13 @@
 What the app team set up in Parameter Store: the public address, the API's id, and the clients; and the clients'
 secrets.
 
-Read with one call and kept at most five minutes, so that a new client or a rotated secret needs no deployment (S-28).
+Read with one call and kept at most five minutes, so that a new client or a rotated secret needs no deployment (S-28);
+longer only while nobody can read it.
 """
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -17,10 +18,11 @@ from quitclaim.domain.clients import ClientFaultsError, ProviderClient, read_cli
 from quitclaim.domain.errors import (
     CallbackUrlRequiredError,
     ClientConfigError,
+    KeyUnavailableError,
     ProviderNotRegisteredError,
     StoreError,
 )
-from quitclaim.domain.limits import MINUTE
+from quitclaim.domain.limits import MINUTE, SECOND
 from quitclaim.domain.return_to import LOOPBACK
 from quitclaim.domain.secret import Secret
 from quitclaim.ports import Client
@@ -33,6 +35,28 @@ if TYPE_CHECKING:
     from quitclaim.providers.client import ProviderHttp
 
 KEPT_MS: Final = 5 * MINUTE
+OUTAGE_MS: Final = 24 * 60 * MINUTE
+"""So long after it was read last a secret serves through an outage of where it is kept."""
+LOOK_AGAIN_MS: Final = 30 * SECOND
+"""After a look that failed: nobody should wait for a service that is away at every call."""
+THROTTLED: Final = frozenset({"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"})
+
+
+def is_outage(fault: ClientError | BotoCoreError) -> bool:
+    """Whether the service did not answer; else it did, and what was asked for is not there or not ours to read."""
+    if isinstance(fault, BotoCoreError):
+        return True
+    status = fault.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return status >= 500 or fault.response.get("Error", {}).get("Code") in THROTTLED
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A secret, when it was read, and when it is looked at again."""
+
+    secret: Secret
+    read_at: int
+    look_at: int
 
 
 @dataclass(frozen=True)
@@ -76,35 +100,51 @@ class ParameterStore:
         self._ages = ages
         self._on_fault = on_fault
         self._config: StackConfig | None = None
-        self._opened: dict[str, tuple[int, Secret]] = {}
+        self._look_at = 0
+        self._opened: dict[str, Opened] = {}
 
     def current(self, max_age_ms: int = KEPT_MS) -> StackConfig:
-        """The configuration, at most five minutes old. Raises `StoreError` where it cannot be read and never was."""
+        """
+        The configuration, at most five minutes old, or as it was read last where it cannot be read now. Raises
+        `StoreError` where it never was.
+        """
         now = self._ages()
-        if self._config is None or now - self._config.read_at >= max_age_ms:
+        if self._config is None or (now - self._config.read_at >= max_age_ms and now >= self._look_at):
             try:
                 self._config = self._read(now)
             except (ClientError, BotoCoreError) as fault:
                 if self._config is None:
                     raise StoreError("The configuration could not be read.") from fault
+                self._look_at = now + LOOK_AGAIN_MS
         return self._config
 
     def secret(self, ref: str) -> Secret:
-        """The secret at `ssm:<name>` or `secretsmanager:<id>`. Raises `ClientConfigError` where there is none."""
-        now = self._ages()
-        if ref not in self._opened or now - self._opened[ref][0] >= KEPT_MS:
-            self._opened[ref] = (now, self._open(ref))
-        return self._opened[ref][1]
+        """
+        The secret at `ssm:<name>` or `secretsmanager:<id>`, at most five minutes old; through an outage of where it is
+        kept, up to a day.
+
+        Raises `ClientConfigError` where there is none, and `KeyUnavailableError`, which passes, where nobody can say.
+        """
+        now, kept = self._ages(), self._opened.get(ref)
+        if kept is not None and now < kept.look_at:
+            return kept.secret
+        try:
+            self._opened[ref] = Opened(self._open(ref), now, now + KEPT_MS)
+        except (ClientError, BotoCoreError) as fault:
+            if not is_outage(fault):
+                self._opened.pop(ref, None)
+                raise ClientConfigError(reason="the client's secret cannot be read") from fault
+            if kept is None or now - kept.read_at >= OUTAGE_MS:
+                raise KeyUnavailableError("The client's secret is not available now.") from fault
+            self._opened[ref] = replace(kept, look_at=now + LOOK_AGAIN_MS)
+        return self._opened[ref].secret
 
     def _open(self, ref: str) -> Secret:
         kind, _, name = ref.partition(":")
-        try:
-            if kind == "ssm":
-                text = self._ssm.get_parameter(Name=name, WithDecryption=True)["Parameter"].get("Value", "")
-            else:
-                text = self._secrets().get_secret_value(SecretId=name).get("SecretString", "")
-        except (ClientError, BotoCoreError) as fault:
-            raise ClientConfigError(reason="the client's secret cannot be read") from fault
+        if kind == "ssm":
+            text = self._ssm.get_parameter(Name=name, WithDecryption=True)["Parameter"].get("Value", "")
+        else:
+            text = self._secrets().get_secret_value(SecretId=name).get("SecretString", "")
         if not text.strip():
             raise ClientConfigError(reason="the client's secret is blank")
         return Secret(text.strip())

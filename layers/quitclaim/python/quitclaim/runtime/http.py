@@ -20,6 +20,7 @@ from quitclaim.domain.errors import (
     IfMatchRequiredError,
     InvalidBodyError,
     InvalidParameterError,
+    InvalidRequestError,
     NotFoundError,
     ParameterRepeatedError,
     QuitclaimError,
@@ -171,6 +172,11 @@ def number_of(event: Mapping[str, Any], name: str, *, least: int, most: int, oth
     return int(text)
 
 
+def request_id_of(event: Mapping[str, Any]) -> str:
+    """The gateway's id of the request; empty where it gave none."""
+    return str((event.get("requestContext") or {}).get("requestId") or "")
+
+
 def caller_of(event: Mapping[str, Any]) -> str:
     """Who signed the request, as the gateway has judged it."""
     authorizer = event["requestContext"].get("authorizer") or {}
@@ -205,7 +211,7 @@ def handler_of(
     """
 
     def refused(error: QuitclaimError) -> Response[str]:
-        request_id = str(app.current_event.raw_event["requestContext"]["requestId"])
+        request_id = request_id_of(app.current_event.raw_event)
         route = str(app.current_event.raw_event.get("routeKey", ""))
         telemetry.say("refused", code=error.code, status=status_of(error), route=route, request_id=request_id)
         if status_of(error) >= 500:
@@ -216,12 +222,16 @@ def handler_of(
 
     @app.not_found
     def not_found(_: RouteNotFoundError) -> Response[str]:
-        return unexpected(NotFoundError(), str(app.current_event.raw_event["requestContext"]["requestId"]))
+        return unexpected(NotFoundError(), request_id_of(app.current_event.raw_event))
 
     def handle(event: dict[str, Any], context: Any) -> dict[str, Any]:
         request = event.get("requestContext") or {}
-        request_id = str(request.get("requestId", context.aws_request_id))
+        is_readable = isinstance(request, dict)
+        request_id = (request_id_of(event) if is_readable else "") or str(context.aws_request_id)
         try:
+            if not is_readable:
+                telemetry.warn("not an event of an HTTP API", request_id=request_id)
+                return _plain(refusal(InvalidRequestError("This is no event of an HTTP API."), request_id))
             if not request.get("apiId") or request.get("apiId") != api_id():
                 telemetry.warn("not an event of our API", request_id=request_id)
                 return _plain(refusal(NotFoundError(), request_id))

@@ -9,6 +9,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
+from quitclaim.domain.return_to import origin_of
+
 
 class SettingsError(Exception):
     """The environment does not hold what the function needs; *faults* is all that is wrong with it."""
@@ -99,6 +101,11 @@ def read[T: Settings](kind: type[T], environ: Mapping[str, str]) -> T:
         found[each.name] = value.strip()
     if not found.get("config_path", "/").startswith("/"):
         faults.append("QUITCLAIM_CONFIG_PATH must begin with a slash")
+    faults += [
+        f"QUITCLAIM_RETURN_ORIGINS: number {number} is no origin (https://host[:port], nothing after it)"
+        for number, origin in enumerate(_listed(found.get("return_origins", "")), start=1)
+        if origin_of(origin) != origin or "*" in origin
+    ]
     if faults:
         raise SettingsError(faults)
     return kind(**found)
@@ -106,4 +113,8 @@ def read[T: Settings](kind: type[T], environ: Mapping[str, str]) -> T:
 
 def origins(listed: str) -> frozenset[str]:
     """The return origins of a comma list."""
-    return frozenset(part.strip().rstrip("/").lower() for part in listed.split(",") if part.strip())
+    return frozenset(_listed(listed))
+
+
+def _listed(listed: str) -> list[str]:
+    return [part.strip().rstrip("/").lower() for part in listed.split(",") if part.strip()]

@@ -290,7 +290,7 @@ class RevokeSweep:
         """What runs the calls of one invocation beside each other."""
         from quitclaim.providers.calls import CallsInFlight  # and asyncio by who has many of them in flight
 
-        return CallsInFlight(self.parts.http, IN_FLIGHT)
+        return CallsInFlight(self.parts.http, IN_FLIGHT, self.parts.tell_fault)
 
     def revoking(self, calls: Calls, first_shard: int = 0) -> Revoking:
         """For one invocation."""

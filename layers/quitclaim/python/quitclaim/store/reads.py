@@ -1,7 +1,8 @@
 """Typed, consistent reads of items that several stages look at."""
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
@@ -77,11 +78,70 @@ def account_of(item: Item | None) -> Account | None:
     return value_of(Account, item) if item else None
 
 
+type FirstAnswer = tuple[str, dict[str, str | int]]
+"""Digest of the request that an idempotency key came with first, and what was answered."""
+
+
+def _first_answer(item: Item | None, now: int) -> FirstAnswer | None:
+    return (item["request"], item["answer"]) if item and item["expires"] > now else None
+
+
 def _decoded_connection(item: Item) -> Connection | Exception:
     try:
         return value_of(Connection, item)
     except Exception as fault:  # noqa: BLE001 - whatever a poisoned item makes of it
         return fault
+
+
+@dataclass(frozen=True)
+class OwnerItems:
+    """
+    Everything of an owner that a status tells of, read kind by kind; *revocations* are those that any of it names, None
+    where one is missing.
+    """
+
+    owner: Owner | None
+    connections: Sequence[Connection]
+    intents: Sequence[StopIntent]
+    exchanges: Sequence[Exchange]
+    barriers: Mapping[str, Barrier]
+    revocations: Mapping[str, Revocation | None]
+
+    def resolved(self, client: str) -> Resolved:
+        """As `Reads.resolved`, for the barrier of *client*."""
+        barrier = self.barriers[client]
+        by_name = {each.in_barrier: each for each in self.exchanges}
+        return Resolved(
+            barrier,
+            {rid: self.revocations[rid] for rid in _listed(barrier)},
+            {name[2:]: by_name.get(name[2:]) for name in sorted(barrier.acks) if name.startswith("x:")},
+            by_name.get(barrier.in_flight) if barrier.in_flight else None,
+        )
+
+    def of(self, connection: Connection) -> tuple[list[StopIntent], list[Exchange], dict[str, Revocation | None]]:
+        """Stops, exchanges and, as `Reads.queued_for`, revocations of one connection."""
+        intents = [each for each in self.intents if each.ref == connection.ref]
+        exchanges = [each for each in self.exchanges if each.ref == connection.ref]
+        rids = _named(intents, exchanges)
+        beside = _listed(self.barriers.get(connection.client) or Barrier()) - rids
+        queued = {rid: self.revocations[rid] for rid in sorted(rids)}
+        for rid in sorted(beside):
+            item = self.revocations[rid]
+            if item is None or item.ref == connection.ref:
+                queued[rid] = item
+        return intents, exchanges, queued
+
+
+def _named(intents: Iterable[StopIntent], exchanges: Iterable[Exchange]) -> frozenset[str]:
+    """Ids of the revocations that these have queued."""
+    return frozenset(rid for intent in intents for rid in intent.rids) | {
+        exchange.rid for exchange in exchanges if exchange.outcome is ExchangeOutcome.CLEANUP
+    }
+
+
+def _listed(barrier: Barrier) -> frozenset[str]:
+    """Ids of the revocations that a barrier lists."""
+    return barrier.owed | {name[2:] for name in barrier.acks if name.startswith("r:")}
 
 
 class Reads:
@@ -116,10 +176,9 @@ class Reads:
         item = self._table.get(authorization_key(state_digest))
         return value_of(Authorization, item) if item else None
 
-    def first_answer(self, tenant: str, key_digest: str, now: int) -> tuple[str, dict[str, str | int]] | None:
+    def first_answer(self, tenant: str, key_digest: str, now: int) -> FirstAnswer | None:
         """Request digest and answer of an earlier call with this idempotency key, as long as it counts."""
-        item = self._table.get(idempotency_key(tenant, key_digest))
-        return (item["request"], item["answer"]) if item and item["expires"] > now else None
+        return _first_answer(self._table.get(idempotency_key(tenant, key_digest)), now)
 
     def revocations(self, rids: Iterable[str]) -> dict[str, Revocation | None]:
         """Revocations by id; None where one is missing."""
@@ -139,10 +198,51 @@ class Reads:
         )
         return owner_of(owner), connection_of(connection), barrier_of(barrier)
 
+    def around_install(
+        self, exchange: Exchange
+    ) -> tuple[Owner | None, Connection | None, Barrier | None, Revocation | None, Account | None]:
+        """
+        Everything that an install is held to, in one call. The account is empty where nobody has met it yet, None where
+        the exchange knows none.
+        """
+        keys = [
+            owner_key(exchange.ref.of_owner),
+            connection_key(exchange.ref),
+            barrier_key(exchange.ref.of_owner, exchange.client),
+            revocation_key(exchange.rid),
+        ]
+        if exchange.account is not None:
+            keys.append(account_key(exchange.client, exchange.account))
+        owner, connection, barrier, revocation, *accounts = self._table.batch_get(keys)
+        account = (account_of(accounts[0]) or Account()) if accounts else None
+        return owner_of(owner), connection_of(connection), barrier_of(barrier), revocation_of(revocation), account
+
+    def around_stop(self, connection: Connection) -> tuple[Barrier | None, tuple[Grant, ...], Account | None]:
+        """Everything that a stop of the connection takes along, in one call."""
+        ref = connection.ref
+        keys = [barrier_key(ref.of_owner, connection.client)]
+        keys += [grant_key(ref, pair) for pair in connection.pairs]
+        if connection.account is not None:
+            keys.append(account_key(connection.client, connection.account))
+        barrier, *rest = self._table.batch_get(keys)
+        count = len(connection.pairs)
+        grants = tuple(grant for grant in map(grant_of, rest[:count]) if grant is not None)
+        return barrier_of(barrier), grants, account_of(rest[count]) if rest[count:] else None
+
     def owner_and_connection(self, ref: ConnectionRef) -> tuple[Owner | None, Connection | None]:
         """Both in one call."""
         owner, connection = self._table.batch_get([owner_key(ref.of_owner), connection_key(ref)])
         return owner_of(owner), connection_of(connection)
+
+    def owner_connection_and_first_answer(
+        self, ref: ConnectionRef, key_digest: str | None, now: int
+    ) -> tuple[Owner | None, Connection | None, FirstAnswer | None]:
+        """All three in one call; no answer without an idempotency key."""
+        keys = [owner_key(ref.of_owner), connection_key(ref)]
+        if key_digest is not None:
+            keys.append(idempotency_key(ref.tenant, key_digest))
+        owner, connection, *answers = self._table.batch_get(keys)
+        return owner_of(owner), connection_of(connection), _first_answer(answers[0], now) if answers else None
 
     def owner_connection_and_grant(
         self, ref: ConnectionRef, pair: str
@@ -173,7 +273,7 @@ class Reads:
         """The barrier and what its ids stand for: at most two calls, none for a clear barrier."""
         if barrier is None:
             return Resolved(None, {}, {})
-        rids = barrier.owed | {name[2:] for name in barrier.acks if name.startswith("r:")}
+        rids = _listed(barrier)
         names = sorted(name[2:] for name in barrier.acks if name.startswith("x:"))
         exchanges = dict(zip(names, self._exchanges(owner, names), strict=True))
         in_flight = self._exchanges(owner, [barrier.in_flight])[0] if barrier.in_flight else None
@@ -239,13 +339,20 @@ class Reads:
         A late or orphan grant may be in the barrier alone.
         """
         ref = connection.ref
-        rids = {rid for intent in intents for rid in intent.rids}
-        rids |= {exchange.rid for exchange in exchanges if exchange.outcome is ExchangeOutcome.CLEANUP}
-        barrier = barrier_of(self._table.get(barrier_key(ref.of_owner, connection.client))) or Barrier()
-        listed = barrier.owed | {name[2:] for name in barrier.acks if name.startswith("r:")}
+        rids = _named(intents, exchanges)
+        listed = _listed(barrier_of(self._table.get(barrier_key(ref.of_owner, connection.client))) or Barrier())
         beside = self.revocations(listed - rids) if listed - rids else {}
         own = {rid: item for rid, item in beside.items() if item is None or item.ref == ref}
         return (self.revocations(rids) if rids else {}) | own
+
+    def everything_of(self, owner: OwnerRef) -> OwnerItems:
+        """
+        What a status tells of: one query a kind, and the revocations by the hundred, whatever the connections.
+        """
+        connections, intents, exchanges = self.connections(owner), self.intents_of(owner), self.exchanges_of(owner)
+        barriers = self.barriers(owner)
+        rids = _named(intents, exchanges).union(*map(_listed, barriers.values()))
+        return OwnerItems(self.owner(owner), connections, intents, exchanges, barriers, self.revocations(rids))
 
     def held(self, resolved: Resolved) -> Exchange | None:
         """The held exchange in flight, which a newer start or a stop of its connection ends."""
