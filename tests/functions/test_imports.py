@@ -50,6 +50,7 @@ def seen() -> dict[str, set[str]]:
     environment |= {variable: "value" for name in function_ids() for variable in variables(name)}
     environment |= {
         "QUITCLAIM_CONFIG_PATH": "/quitclaim/stack",
+        "QUITCLAIM_RETURN_ORIGINS": "",
         "POWERTOOLS_LOG_LEVEL": "INFO",
         "PYTHONPATH": str(ROOT / "layers/quitclaim/python"),
         "AWS_DEFAULT_REGION": "eu-west-1",

@@ -531,7 +531,11 @@ def test_a_context_that_is_no_object_is_no_request(served, context):
     said = handler({**http_event("GET", "/ok/ann"), "requestContext": context}, Context())
 
     body = json.loads(said["body"])
-    assert (said["statusCode"], body["code"], body["request_id"]) == (400, "INVALID_REQUEST", Context().aws_request_id)
+    assert (said["statusCode"], body["code"], body["request_id"]) == (
+        400,
+        "INVALID_PARAMETER",
+        Context().aws_request_id,
+    )
     assert entered == []
     assert [line["message"] for line in spoken.lines()] == ["not an event of an HTTP API"]
 

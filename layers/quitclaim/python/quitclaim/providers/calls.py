@@ -2,11 +2,10 @@
 
 import asyncio
 import queue
-import threading
 import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from contextlib import suppress
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -15,10 +14,11 @@ from quitclaim.domain.revocations import Claimed
 from quitclaim.providers.client import ProviderHttp
 
 type Call = Callable[[], Coroutine[Any, Any, RevokeAnswer | None]]
-type Answered = tuple[Claimed, RevokeAnswer | None, Exception | None]
 
 START_S: Final = 10.0
 """Longer than any start takes, far shorter than an invocation."""
+FAILED: Final = RevokeAnswer(RevokeOutcome.UNKNOWN, "failed")
+"""Of a call that raised: it may have been sent."""
 
 
 class CallsInFlight:
@@ -29,22 +29,25 @@ class CallsInFlight:
         self._limit = limit
         self._on_fault = on_fault
         self._loop = asyncio.new_event_loop()
-        self._answers: queue.SimpleQueue[Answered] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[Claimed, Future[RevokeAnswer | None]]] = queue.SimpleQueue()
         self._open = 0
         self._over = asyncio.Event()
         self._ready: Future[None] = Future()
-        self._thread = threading.Thread(target=self._run, name="calls", daemon=True)
+        self._thread = ThreadPoolExecutor(1, "calls")
 
     def __enter__(self) -> Self:
         """Raises what kept the loop from starting, `TimeoutError` if nothing was heard of it."""
-        self._thread.start()
-        self._ready.result(START_S)
+        self._served = self._thread.submit(self._run)
+        wait((self._ready, self._served), START_S, FIRST_COMPLETED)
+        if not self._ready.done():
+            self._thread.shutdown(wait=False)
+            self._served.result(0)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
-        with suppress(RuntimeError):  # it is closed already
-            self._loop.call_soon_threadsafe(self._over.set)
-        self._thread.join()
+        self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.shutdown()
+        self._loop.close()
 
     @property
     def in_flight(self) -> int:
@@ -54,7 +57,12 @@ class CallsInFlight:
     def start(self, claim: Claimed, call: Call) -> None:
         """Send it on its way."""
         self._open += 1
-        asyncio.run_coroutine_threadsafe(self._answered(claim, call), self._loop)
+        answered = asyncio.run_coroutine_threadsafe(call(), self._loop)
+        answered.add_done_callback(partial(self._hand_over, claim))
+
+    def _hand_over(self, claim: Claimed, answered: Future[RevokeAnswer | None]) -> None:
+        if not answered.cancelled():  # as it is where nobody waits for it any more
+            self._answers.put((claim, answered))
 
     def finished(self, *, at_most: int, wait_ms: int) -> list[tuple[Claimed, RevokeAnswer | None]]:
         """
@@ -65,31 +73,19 @@ class CallsInFlight:
         found: list[tuple[Claimed, RevokeAnswer | None]] = []
         while self._open and len(found) < at_most:
             try:
-                claim, answer, fault = self._answers.get(timeout=max(until - time.monotonic(), 0.001))
+                claim, answered = self._answers.get(timeout=max(until - time.monotonic(), 0.001))
             except queue.Empty:
                 break
             self._open -= 1
-            found.append((claim, answer))
-            if fault is not None:
+            fault = answered.exception()
+            found.append((claim, answered.result() if fault is None else FAILED))
+            if isinstance(fault, Exception):
                 self._on_fault("call", fault)
         return found
 
-    async def _answered(self, claim: Claimed, call: Call) -> None:
-        try:
-            self._answers.put((claim, await call(), None))
-        except Exception as fault:  # noqa: BLE001 - it may have been sent, and the others go on (I-16)
-            self._answers.put((claim, RevokeAnswer(RevokeOutcome.UNKNOWN, "failed"), fault))
-
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve())
-        except BaseException as fault:  # whoever waits for the start must hear of it
-            if self._ready.done():
-                raise
-            self._ready.set_exception(fault)
-        finally:
-            self._loop.close()
+        self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
         async with self._http.in_flight(self._limit):

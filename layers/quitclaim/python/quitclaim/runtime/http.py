@@ -20,7 +20,6 @@ from quitclaim.domain.errors import (
     IfMatchRequiredError,
     InvalidBodyError,
     InvalidParameterError,
-    InvalidRequestError,
     NotFoundError,
     ParameterRepeatedError,
     QuitclaimError,
@@ -231,7 +230,9 @@ def handler_of(
         try:
             if not is_readable:
                 telemetry.warn("not an event of an HTTP API", request_id=request_id)
-                return _plain(refusal(InvalidRequestError("This is no event of an HTTP API."), request_id))
+                return _plain(
+                    refusal(InvalidParameterError("requestContext: an object", field="requestContext"), request_id)
+                )
             if not request.get("apiId") or request.get("apiId") != api_id():
                 telemetry.warn("not an event of our API", request_id=request_id)
                 return _plain(refusal(NotFoundError(), request_id))
