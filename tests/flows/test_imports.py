@@ -295,9 +295,11 @@ def test_a_lost_answer_of_a_static_provider_leaves_the_grant_with_the_app(new_wo
     assert world.imports(given).connection.state is ConnectionState.READY
 
 
+@pytest.mark.parametrize("old", ["immediate", "stays_valid", "unknown"])
 @pytest.mark.parametrize("lost", [lost_request, lost_answer, answers(500)])
-def test_a_lost_answer_of_a_rotating_provider_is_named_to_the_owner(world, lost):
-    """The app's token may be spent, and its successor is with nobody: a notice, and never a revocation."""
+def test_a_lost_answer_of_a_rotating_provider_is_named_to_the_owner(new_world, lost, old):
+    """A new token may be with nobody, whatever became of the app's: a notice, and never a revocation."""
+    world = new_world(refresh__old_token_after_rotation=old)
     given = world.server.gave()
     world.server.next("/token", lost)
 
@@ -445,6 +447,20 @@ def test_a_grant_that_comes_after_its_window_is_queued(world):
     world.minutes_pass(3)
     assert world.server.live("refresh_token") == []
     assert world.unaccounted() == []
+
+
+@pytest.mark.rule("F-23")
+def test_a_grant_that_comes_a_day_late_has_a_day_of_its_own(world):
+    """A frozen worker queues it when it wakes; its deadline counts from then, so that it is revoked and not given up."""
+    given = world.server.gave()
+    world.server.next("/token", after(lambda: world.clock.move(seconds=86_400)))
+
+    with pytest.raises(errors.GrantNotInstalledError):
+        world.imports(given)
+
+    world.minutes_pass(2)
+    assert world.server.live("refresh_token") == []
+    assert world.notice() == "confirmed"
 
 
 @pytest.mark.rule("F-64")

@@ -108,7 +108,7 @@ class Books:
         for item in self["exchange"]:
             name, outcome = item["SK"], item["outcome"]
             _, connection, id_ = name.split("#")
-            if spent[item["PK"], id_] != 1:
+            if spent[item["PK"], id_] != (item["kind"] == "code"):
                 yield f"M-33: {spent[item['PK'], id_]} states were spent for {name}"
             yield from self._waits(item, self.connections.get((item["PK"], connection), {}), id_)
             hold = self.revocations.get(item["rid"], {})
@@ -119,7 +119,7 @@ class Books:
                 yield f"custody rule 12: whose grant {name} holds is known, and its hold does not know"
             if outcome == "held" and item["wrong"] < min(self.wrong_answers, WRONG_CODES - 1):
                 yield f"DESIGN 16: {self.wrong_answers} codes were wrong, and {name} has counted {item['wrong']}"
-            if "use" in item and outcome != "held":
+            if "use" in item and outcome != ("open" if item["kind"] == "import" else "held"):
                 yield f"DESIGN 16: {name} is {outcome} and still has its tokens"
             if "id_token" in item and outcome != "held":
                 yield f"F-7: {name} is {outcome} and still has its ID token"
@@ -127,6 +127,12 @@ class Books:
                 yield f"S-21: it is said whose grant {name} holds, and its ID token waits to be verified"
             if self.proves and outcome == "held" and "use" in item and "id_token" not in item and "subject" not in item:
                 yield f"S-21: {name} can be confirmed, and nobody knows whose it is"
+            if (
+                item["kind"] == "import"
+                and outcome == "open"
+                and ("use" not in item or item["rid"] in self.revocations)
+            ):
+                yield f"import: what {name} was given is not sealed on it alone"
             if outcome == "held" and item["rid"] not in self.revocations:
                 yield f"F-61: {name} is held, and nothing is queued for it"
             if outcome == "cleanup" and item["rid"] not in self.revocations:

@@ -98,7 +98,9 @@ def faults_at_rest(world: World) -> list[str]:
             alive = [
                 token.name
                 for token in world.ledger.alive()
-                if _code(token, world).startswith(ref + "/") and not _is_acknowledged(token, item, tables, world)
+                if _code(token, world).startswith(ref + "/")
+                and not _is_acknowledged(token, item, tables, world)
+                and not _is_the_apps(token, tables, world)  # a shared copy: the import said so
             ]
             known = (
                 set().union(*(world.tokens_in(each["sealed"]) for each in _parked_material(tables))) if alive else set()
@@ -152,7 +154,23 @@ def _reaches(reach: str, stored: str, token: Issued, world: World) -> bool:
     return reach in (Reach.AUTHORIZATION, Reach.ACCOUNT) and held.account == token.account
 
 
+def _is_the_apps(token: Issued, tables: Tables, world: World) -> bool:
+    """The app got it by itself, and no revocation and no grant of ours ever held it."""
+    if token.name not in world.ledger.apps:
+        return False
+    gone = [each for each in world.seen.let_go.values() if each["ty"] == "revocation"]
+    ours = {item["PK"][2:] for item in (*tables["revocation"], *gone)} | {item["rid"] for item in tables["grant"]}
+    return not any(token.name in world.seen.sealed_in.get(rid, ()) for rid in ours)
+
+
+def _is_first(token: Issued, code: str, world: World) -> bool:
+    """Whether an exchange made it: of the code, or of what the app brought."""
+    return token.by == code or token.by in world.ledger.apps
+
+
 def _covered(token: Issued, tables: Tables, world: World) -> bool:
+    if _is_the_apps(token, tables, world):
+        return True
     code = _code(token, world)
     partition, connection = "O#" + "#".join(code.split("/")[:2]), code.split("/")[2]
     for grant in tables["grant"]:
@@ -163,7 +181,8 @@ def _covered(token: Issued, tables: Tables, world: World) -> bool:
             return True
     gone = list(world.seen.let_go.values())
     for item in (*tables["exchange"], *(each for each in gone if each["ty"] == "exchange")):
-        if item["PK"] != partition or item["SK"].split("#")[1] != connection or token.by != code:
+        is_its = item["SK"].split("#")[1] == connection or (item["kind"] == "import" and token.by in world.ledger.apps)
+        if item["PK"] != partition or not is_its or not _is_first(token, code, world):
             continue
         if item["outcome"] == "open" or (item["outcome"] == "unconfirmed" and _covers(item, token, world)):
             return True
@@ -188,7 +207,7 @@ def _covers(item: Item, token: Issued, world: World) -> bool:
 
 def _is_acknowledged(token: Issued, connection: Item, tables: Tables, world: World) -> bool:
     """An earlier attempt of the connection gave it, nobody here saw it, and the owner said that it was removed."""
-    return token.by == _code(token, world) and any(
+    return _is_first(token, _code(token, world), world) and any(
         item["outcome"] == "unconfirmed" and item.get("acknowledged", 0) >= token.issued_at
         for item in tables["exchange"]
         if item["PK"] == connection["PK"] and item["SK"].split("#")[1] == connection["SK"][2:]

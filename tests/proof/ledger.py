@@ -120,6 +120,7 @@ class Ledger:
     tokens: dict[str, Issued] = field(default_factory=dict)
     revoked_by_us: list[str] = field(default_factory=list)
     exchanges: dict[str, int] = field(default_factory=dict)  # code -> requests
+    apps: set[str] = field(default_factory=set)  # refresh tokens that the app got by itself, before it came to us
     count: int = 0
     name_of: Callable[[int], str] = "rt-{}".format
     """What the tokens are called, by number; `rt-` in front, so that sealed ones are known again."""
@@ -133,11 +134,21 @@ class Ledger:
             tokens=dict(self.tokens),
             revoked_by_us=list(self.revoked_by_us),
             exchanges=dict(self.exchanges),
+            apps=set(self.apps),
         )
 
     def consent(self, code: str, account: str) -> None:
         """The user consented: *code* may be exchanged."""
         self.codes[code] = account
+
+    def gave(self, code: str, account: str, now: int) -> str:
+        """The app got a token by itself, long ago and with a code of its own; the token's name."""
+        self.count += 1
+        family = f"family-{self.count}"
+        self.spent_codes[code] = family
+        token = self._issue(family, account, code, now)
+        self.apps.add(token.name)
+        return token.name
 
     def alive(self) -> list[Issued]:
         """Every living refresh token."""

@@ -505,6 +505,6 @@ def attempted(world: World, handler: Handler) -> None:
         return
 
 
-from tests.proof import situations, upkeep  # noqa: E402, F401 - the rarer ones register themselves
+from tests.proof import situations, takeovers, upkeep  # noqa: E402, F401 - the rarer ones register themselves
 
 __all__ = ["REF", "SITUATIONS", "ConnectionState", "Handler", "Scene", "Situation"]

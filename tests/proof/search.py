@@ -96,7 +96,11 @@ def thrown_away(world: World, process: Process) -> list[str]:
     """What a process was given it has put into the table when it ends, unless it died or the table did not answer."""
     if process.is_crashed or not process.is_done or isinstance(process.error, StoreError):
         return []
-    return [f"D-2: {token} was thrown away" for token in sorted(process.received) if not world.is_kept(token)]
+    return [
+        f"D-2: {token} was thrown away"
+        for token in sorted(process.received - world.ledger.apps)
+        if not world.is_kept(token)
+    ]
 
 
 def crash_points(bench: Bench, name: str) -> Found:

@@ -85,7 +85,12 @@ def _connection(
     moves = after["generation"] - old["generation"]
     if after["state"] not in CONNECTION[old["state"]]:
         yield f"a connection went from {old['state']} to {after['state']}"
-    is_restart = after["state"] == "authorizing" and after.get("phase") == "link" and moves == 1
+    imports = any(
+        new is not None and item is None and new["ty"] == "exchange" and new["kind"] == "import"
+        for item, new in changes.values()
+    )
+    begun_in = "exchanging" if imports else "link"
+    is_restart = after["state"] == "authorizing" and after.get("phase") == begun_in and moves == 1
     begins = is_restart or (is_other and after["state"] in ("revoking", "needs_reconnect"))
     if moves != (1 if begins else 0):
         yield f"I-5: {old['state']} {old['generation']} became {after['state']} {after['generation']}"
@@ -155,12 +160,20 @@ def _begun(world: "World", changes: Mapping[Key, Change], exchange: Item) -> Ite
     if world.is_deleted(pk):
         yield "I-10: an exchange of a deleted owner was begun"
     before, after = changes.get(Key(pk, f"C#{connection}"), (None, None))
-    if before is None or after is None or before["state"] != "authorizing" or before.get("phase") != "link":
+    if exchange["kind"] == "import":
+        if before is not None and before["state"] not in ("failed", "needs_reconnect", "revoked"):
+            yield f"import: begun for a connection that is {before['state']}"
+        if (
+            after is None
+            or after["generation"] != exchange["generation"] != (before or {"generation": 0})["generation"]
+        ):
+            yield "I-5: an import was begun for another generation"
+    elif before is None or after is None or before["state"] != "authorizing" or before.get("phase") != "link":
         yield "I-5: an exchange was begun for a connection that waits for none"
     elif before["generation"] != exchange["generation"]:
         yield "I-5: an exchange was begun for another generation"
     spent = [old for old, new in changes.values() if old is not None and old["ty"] == "authorization"]
-    if len(spent) != 1 or "consumed_at" in spent[0] or "discarded_at" in spent[0]:
+    if exchange["kind"] == "code" and (len(spent) != 1 or "consumed_at" in spent[0] or "discarded_at" in spent[0]):
         yield "M-33: an exchange was begun without spending a state"
     yield from (f"I-9: begun although {blocker}" for blocker in blockers(world, pk, client, exchange))
 

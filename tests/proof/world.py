@@ -70,6 +70,7 @@ class Seen:
     wrong_codes: int = 0  # tried at an exchange that was held
     wrong_answers: int = 0  # and answered to be wrong
     refusals: int = 0  # that the provider gave although the token lives
+    proven: set[str] = field(default_factory=set)  # families that an answer to us showed to be grants
 
     def copy(self) -> "Seen":
         """An independent state."""
@@ -81,6 +82,7 @@ class Seen:
             let_go=dict(self.let_go),
             answers=dict(self.answers),
             neglected=list(self.neglected),
+            proven=set(self.proven),
         )
 
 
@@ -144,6 +146,7 @@ class World:
         """Of everything that a later step can depend on."""
         tokens = sorted((token.name, token.alive) for token in self.ledger.tokens.values())
         seen = (sorted(self.seen.sealed_in.items(), key=str), sorted(self.seen.let_go), self.seen.wrong_answers)
+        seen = (*seen, sorted(self.seen.proven))  # type: ignore[assignment]
         return f"{self.table.digest()}|{self.now}|{tokens}|{seen}|{self.keys_out}"
 
     # --- running ---
@@ -552,6 +555,9 @@ class SimulatedClient:
         token = refresh_token.reveal()
 
         def is_record(item: Mapping[str, Any]) -> bool:
+            if item.get("ty") == "exchange":  # of an import: the token lies sealed on it
+                is_open = item["kind"] == "import" and item["outcome"] == "open" and item["ends"] > self._now
+                return is_open and token in self._world.tokens_in(item.get("use", b""))
             return item.get("ty") == "grant" and bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
 
         def act() -> TokenAnswer:
@@ -618,7 +624,11 @@ class SimulatedClient:
         return self._world.now + self._process.skew_ms
 
     def _revoke(self, token: str) -> None:
-        live = self._live()
+        live, ledger = self._live(), self._world.ledger
+        families = {ledger.tokens[name].family for name in ledger.apps}
+        known = ledger.tokens.get(token)
+        if known is not None and known.family in families - self._world.seen.proven:
+            self._world.violation(f"import: {token} is the app's, and was revoked before a refresh had succeeded")
         hit = set(self._world.ledger.revoke(token))
         if hit & live:
             self._world.violation(f"A-1: revoking {token} killed the live grant's {sorted(hit & live)}")
@@ -662,10 +672,14 @@ class SimulatedClient:
 
     def _received(self, answer: TokenAnswer) -> TokenAnswer:
         """The process has the tokens of the answer in its hands (D-2)."""
-        grant = answer.grant
+        grant, ledger = answer.grant, self._world.ledger
+        salvaged = {each.token.reveal() for each in answer.salvaged}
         if grant is not None:
-            self._process.received.add((grant.refresh_token or grant.access_token).reveal())
-        self._process.received.update(each.token.reveal() for each in answer.salvaged)
+            received = (grant.refresh_token or grant.access_token).reveal()
+            self._process.received.add(received)
+            self._world.seen.proven.add(ledger.tokens[received].family)
+        self._process.received.update(salvaged)
+        self._world.seen.proven.update(ledger.tokens[name].family for name in salvaged - ledger.apps)
         return answer
 
     def _do[T](self, what: str, act: Callable[[], T], *, changes: bool = True) -> T:

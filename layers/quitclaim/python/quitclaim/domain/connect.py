@@ -435,10 +435,11 @@ def may_leave_a_grant(exchange: Exchange, facts: ProviderFacts | None) -> bool:
     """
     Whether an exchange whose answer nobody saw may have made a grant that nobody holds.
 
-    A code may. A refresh for an import may where the provider rotates: the app's token is spent then, and its successor
-    lost. Where it does not, the grant is the app's as before. *facts* is None where the client is no longer set up.
+    A code may. A refresh for an import may wherever a refresh gives a new refresh token: its successor is lost then,
+    whether the app's token is spent by it or lives on. Where none does, the grant is the app's as before. *facts* is
+    None where the client is no longer set up.
     """
-    return exchange.kind != IMPORT or facts is None or facts.may_rotate
+    return exchange.kind != IMPORT or facts is None or facts.rotates != "no"
 
 
 def importing(connection: Connection | None, exchange: Exchange, provider: str) -> Connection:

@@ -494,7 +494,7 @@ class ConnectStore:
                     exchange_key(ref, exchange.id),
                     (equals("outcome", exchange.outcome),),
                     put={"outcome": ExchangeOutcome.CLEANUP.value},
-                    remove=(*DUE, *ATTENTION, "t"),
+                    remove=("use", *DUE, *ATTENTION, "t"),
                 ),
                 exchange_of,
             )
