@@ -451,7 +451,7 @@ def test_a_grant_that_comes_after_its_window_is_queued(world):
 
 @pytest.mark.rule("F-23")
 def test_a_grant_that_comes_a_day_late_has_a_day_of_its_own(world):
-    """A frozen worker queues it when it wakes; its deadline counts from then, so that it is revoked and not given up."""
+    """A frozen worker queues it when it wakes; its deadline counts from then, so that it is revoked."""
     given = world.server.gave()
     world.server.next("/token", after(lambda: world.clock.move(seconds=86_400)))
 
