@@ -31,6 +31,7 @@ from quitclaim.domain.limits import (
     LADDER_MS,
     LOSER_WAIT_MS,
     PAIRS,
+    PUSH_CALL_MS,
     RECEIPT_TTL_MS,
     REFRESH_CALL_MIN_MS,
     REFRESH_CALL_MS,
@@ -71,6 +72,7 @@ CLIENT_TOKEN_WINDOW_MS = 600 * SECOND
         (DEADLINE_MS, 86_340),
         (EXCHANGE_CALL_MS, 12),
         (IDENTITY_CALL_MS, 5),
+        (PUSH_CALL_MS, 8),
         (HOOK_CALL_MS, 4),
         (REFRESH_CALL_MS, 15),
         (REVOKE_CALL_MS, 15),
@@ -135,6 +137,7 @@ def test_every_duration_is_named_here():
 def test_3_3_a_callback_fits_into_its_budget():
     """Exchange, identity, hook and the table fit into 25 s, which fits into the gateway's 30."""
     assert EXCHANGE_CALL_MS + IDENTITY_CALL_MS + HOOK_CALL_MS + SAVE_MS <= CALLBACK_BUDGET_MS == 25 * SECOND
+    assert PUSH_CALL_MS + SAVE_MS <= CALLBACK_BUDGET_MS
 
 
 @pytest.mark.rule("F-41", "RB-41")

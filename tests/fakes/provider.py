@@ -68,6 +68,7 @@ class AcmeServer:
     asked: list[str] = field(default_factory=list)
     misbehaviours: dict[str, list[Misbehaviour]] = field(default_factory=lambda: defaultdict(list))
     _codes: dict[str, _Code] = field(default_factory=dict)
+    _requests: dict[str, dict[str, str]] = field(default_factory=dict)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
 
     # --- the user ---
@@ -75,6 +76,8 @@ class AcmeServer:
     def approves(self, url: str, account: str = "alice") -> tuple[Secret, Secret]:
         """The user who was sent to *url* agrees: state and code that the browser brings back."""
         asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        if "request_uri" in asked:
+            asked = self._requests.pop(asked["request_uri"])
         assert asked["response_type"] == "code"
         assert asked["client_id"] == CLIENT_ID
         assert asked["code_challenge_method"] == "S256"
@@ -127,11 +130,19 @@ class AcmeServer:
                 "/token": self._token,
                 "/me": self._me,
                 "/revoke": self._revoke,
+                "/par": self._pushed,
                 "/jwks": lambda _: _said(200, self.key_set),
             }[path](request)
 
         pending = self.misbehaviours[path]
         return pending.pop(0)(act, request) if pending else act()
+
+    def _pushed(self, request: httpx.Request) -> httpx.Response:
+        if not _is_authentic(request):
+            return _said(401, {"error": "invalid_client"})
+        uri = f"urn:ietf:params:oauth:request_uri:{next(self._numbers)}"
+        self._requests[uri] = _form(request)
+        return _said(201, {"request_uri": uri, "expires_in": 60})
 
     def _token(self, request: httpx.Request) -> httpx.Response:
         if not _is_authentic(request):

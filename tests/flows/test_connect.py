@@ -384,6 +384,26 @@ def test_any_of_the_visits_may_be_finished_but_only_one(world: World) -> None:
     assert world.connection().state == "ready"
 
 
+@pytest.mark.parametrize(
+    ("misbehaviour", "code"),
+    [(lost_request, "PROVIDER_BUSY"), (answers(400, {"error": "invalid_request"}), "CLIENT_MISCONFIGURED")],
+)
+def test_a_visit_whose_request_cannot_be_pushed_loses_nothing(
+    new_world: Worlds, misbehaviour: Misbehaviour, code: str
+) -> None:
+    """RFC 9126: the provider is told before the browser goes; where it is not, the link is opened once more."""
+    world = new_world(authorize__par="yes", authorize__par_url="https://acme.example.com/par")
+    started = world.start()
+    world.server.next("/par", misbehaviour)
+
+    assert code_of(lambda: world.visit(started)) == code
+
+    visit = world.visit(started)
+    assert parse_qs(urlsplit(visit.url).query).keys() == {"client_id", "request_uri"}
+    assert world.come_back(world.approved(visit)).status == "ready"
+    assert world.server.asked == ["/par", "/par", "/token", "/me"]
+
+
 # --- callback: refused before anything is consumed -------------------------------------------------------------------
 
 REFUSED: dict[str, tuple[dict[str, object], type[QuitclaimError]]] = {

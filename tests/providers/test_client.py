@@ -181,6 +181,16 @@ def test_settings_that_do_not_hold_are_refused(change, said):
     assert "canary" not in str(error.value)
 
 
+def test_a_client_with_a_key_may_say_its_id():
+    """As the provider knows it; nothing said is none."""
+    settings = {"provider": "acme", "client_id": "id", "secret": "ssm:/s"}
+
+    assert read_client("web", settings | {"key_id": "k-1"}).key_id == "k-1"
+    assert read_client("web", settings).key_id is None
+    with pytest.raises(ClientFaultsError, match="key_id"):
+        read_client("web", settings | {"key_id": "k\n"})
+
+
 def test_every_fault_is_told_at_once():
     """One look at the log, one correction."""
     with pytest.raises(ClientFaultsError) as error:

@@ -35,7 +35,10 @@ MORE = {
     "runtime/pages.py": {"jinja2", "markupsafe"},  # when a page is rendered, not before
     "runtime/bodies.py": {"pydantic"},  # at the edge of the app's API
 }
-BUILD_ONLY = {"quitclaim.providers.compile", "quitclaim.providers.page", "quitclaim.providers.schema"}
+BUILD_ONLY = {
+    *("quitclaim.providers.compile", "quitclaim.providers.metadata"),
+    *("quitclaim.providers.page", "quitclaim.providers.schema"),
+}
 WORLD = {"os", "random", "secrets", "time", "datetime", "socket", "subprocess", "urllib.request", "logging", "uuid"}
 """Where time, chance, the environment and the network come in."""
 

@@ -20,6 +20,7 @@ from tests.node_packages import BUILD, absent, installed
 
 HERE: Final = Path(__file__).parent
 SPEC: Final = HERE / "oidc.yaml"
+PUSHED_SPEC: Final = HERE / "pushed.yaml"
 MODULES: Final = BUILD / "interop" / "oidc-provider"
 
 TOKEN_PATH: Final = "/token"
@@ -45,12 +46,16 @@ def install() -> Path:
 
 
 @contextmanager
-def running(state: Path) -> Iterator["OidcControl"]:
-    """The peer on a port of its own; its log is in *state*. Stopped by its pid, and waited for."""
+def running(state: Path, *, pushed: bool = False) -> Iterator["OidcControl"]:
+    """
+    The peer on a port of its own; its log is in *state*. Stopped by its pid, and waited for.
+
+    *pushed*: it takes no authorization request by the browser, and a client's key in the place of its secret.
+    """
     program, modules, log = node(), install(), state / "oidc-provider.log"
     with log.open("wb") as errors:
         process = subprocess.Popen(  # noqa: S603 (our own server)
-            [program, str(HERE / "server.mjs"), str(modules)],
+            [program, str(HERE / "server.mjs"), str(modules), *(["pushed"] if pushed else [])],
             stdout=subprocess.PIPE,
             stderr=errors,
             env={"PATH": os.environ.get("PATH", os.defpath), "NODE_ENV": "test"},

@@ -4,11 +4,14 @@
 // introspection on, PAR off, its own development pages for sign-in and consent, its own in-memory adapter. Around it,
 // never inside it, stand the control paths that the tests use; they and everything else are on loopback only.
 //
-//     node server.mjs MODULES     MODULES: the folder whose node_modules holds oidc-provider
+//     node server.mjs MODULES [pushed]     MODULES: the folder whose node_modules holds oidc-provider
+//
+// pushed: authorization requests must be pushed (RFC 9126), and clients prove themselves by a key (private_key_jwt),
+// which is registered in the place of their secret.
 //
 // One line of JSON on stdout says that it is ready. SIGTERM ends it.
 
-import { createHash, generateKeyPairSync, randomBytes } from 'node:crypto';
+import { createHash, createPublicKey, generateKeyPairSync, randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -20,6 +23,10 @@ const CONTROL = '/_control/';
 const LONGEST_BODY = 64 * 1024;
 const FORTNIGHT = 14 * 86400;
 
+const PUSHED = process.argv[3] === 'pushed';
+/** Who introspects where no client has a secret. */
+const WATCHER = { client_id: 'watcher', client_secret: randomBytes(32).toString('base64url') };
+
 const resolve = createRequire(join(process.argv[2], 'package.json')).resolve;
 const { Provider } = await import(pathToFileURL(resolve('oidc-provider')));
 
@@ -29,12 +36,12 @@ await once(server, 'listening');
 const url = `http://${HOST}:${server.address().port}`;
 
 const provider = new Provider(url, {
-  clients: [],
+  clients: [{ ...WATCHER, grant_types: [], redirect_uris: [], response_types: [] }],
   cookies: { keys: [randomBytes(32).toString('base64url')] },
   features: {
     devInteractions: { enabled: true },
     introspection: { enabled: true },
-    pushedAuthorizationRequests: { enabled: false },
+    pushedAuthorizationRequests: { enabled: PUSHED, requirePushedAuthorizationRequests: PUSHED },
     revocation: { enabled: true },
   },
   findAccount: (ctx, id) => ({ accountId: id, claims: () => ({ sub: id }) }),
@@ -128,7 +135,8 @@ function digestOf(token) {
 /** Ask the server itself, over HTTP, with the client's own credentials. */
 async function ask(path, clientId, form) {
   if (!secrets.has(clientId)) throw new RangeError('unknown client');
-  const pair = [clientId, secrets.get(clientId)].map(encodeURIComponent).join(':');
+  const asker = PUSHED ? [WATCHER.client_id, WATCHER.client_secret] : [clientId, secrets.get(clientId)];
+  const pair = asker.map(encodeURIComponent).join(':');
   return fetch(url + path, {
     method: 'POST',
     headers: { authorization: `Basic ${Buffer.from(pair).toString('base64')}` },
@@ -142,18 +150,28 @@ async function isActive(clientId, token) {
   return (await answer.json()).active;
 }
 
+/** How a client proves itself: by its secret, or by the key that lies in its place. */
+function proof(secret) {
+  if (!PUSHED) return { client_secret: secret, token_endpoint_auth_method: 'client_secret_basic' };
+  const key = createPublicKey(secret).export({ format: 'jwk' });
+  return {
+    jwks: { keys: [{ ...key, kid: 'client', use: 'sig' }] },
+    token_endpoint_auth_method: 'private_key_jwt',
+    token_endpoint_auth_signing_alg: key.kty === 'RSA' ? 'RS256' : 'ES256',
+  };
+}
+
 const control = {
   /** Register, or change, a confidential client of the code flow. */
   async register({ client_id: id, secret, redirect_uris: uris, name }) {
     const metadata = {
       client_id: id,
       client_name: name ?? id,
-      client_secret: secret,
+      ...proof(secret),
       grant_types: ['authorization_code', 'refresh_token'],
       redirect_uris: uris,
       response_types: ['code'],
       scope: 'openid offline_access',
-      token_endpoint_auth_method: 'client_secret_basic',
     };
     const client = new provider.Client(metadata); // refuses what it would refuse of any client
     await provider.Client.adapter.upsert(id, client.metadata());

@@ -21,6 +21,7 @@ FIELDS: Final = frozenset(
         "required_scopes",
         "confirmation",
         "purge_on_loss",
+        "key_id",
         "variables",
     }
 )
@@ -41,6 +42,8 @@ class ProviderClient:
     """What a start may ask for beyond *scopes*."""
     required_scopes: frozenset[str] | None = None
     """Without which a grant is refused; None: without any that was asked for."""
+    key_id: str | None = None
+    """Under which id the provider knows the client's key, where the secret is one (`private_key_jwt`)."""
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     """What the provider's addresses need of this client: its tenant, its version."""
 
@@ -86,6 +89,8 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
     must(confirmation in ("owner", "none"), 'confirmation: "owner" or "none"')
     purge_on_loss = config.get("purge_on_loss", False)
     must(isinstance(purge_on_loss, bool), "purge_on_loss: true or false")
+    key_id = config.get("key_id")
+    must(key_id is None or CLIENT_ID.fullmatch(_text(key_id)) is not None, "key_id: printable ASCII")
     variables = config.get("variables", {})
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
         must(False, "variables: an object of strings, as the provider's entry names them")
@@ -102,6 +107,7 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         purge_on_loss=purge_on_loss is True,
         optional_scopes=frozenset(further),
         required_scopes=None if config.get("required_scopes") is None else frozenset(required),
+        key_id=_text(key_id) or None,
         variables=dict(variables),
     )
 

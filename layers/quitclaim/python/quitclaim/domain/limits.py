@@ -20,6 +20,7 @@ LADDER_MS: Final = tuple(step * MINUTE for step in (1, 2, 4, 8, 15))  # the last
 
 EXCHANGE_CALL_MS: Final = 12 * SECOND
 IDENTITY_CALL_MS: Final = 5 * SECOND
+PUSH_CALL_MS: Final = 8 * SECOND  # of an authorization request to the provider, while the browser waits
 HOOK_CALL_MS: Final = 4 * SECOND
 REFRESH_CALL_MS: Final = 15 * SECOND
 REFRESH_CALL_MIN_MS: Final = 3 * SECOND

@@ -111,3 +111,13 @@ class IdentityAnswer:
     account_id: str | None = field(default=None, repr=False)
     reason: str = ""
     retry_after_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class PushAnswer:
+    """The answer to a pushed authorization request (RFC 9126): nothing was granted, whatever it says."""
+
+    request_uri: Secret | None = None
+    reason: str = ""
+    retry_after_ms: int | None = None
+    config_fault: bool = False

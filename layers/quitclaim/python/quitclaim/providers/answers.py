@@ -22,6 +22,7 @@ from quitclaim.domain.outcomes import (
     IdentityOutcome,
     LooseToken,
     Outcome,
+    PushAnswer,
     RevokeAnswer,
     RevokeOutcome,
     TokenAnswer,
@@ -319,6 +320,27 @@ def _in_members(value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
                 yield each, name
             else:
                 yield from _in_members(each, depth + 1)
+
+
+# --- an answer to a pushed request -------------------------------------------------------------------------------
+
+REQUEST_URI: Final = re.compile(r"[\x21-\x7e]{1,512}")
+
+
+def judge_push(answer: Answer) -> PushAnswer:
+    """
+    Where the pushed request lies (RFC 9126 section 2.2). A refusal is the client's settings' fault, for nobody else has
+    written any of it (section 2.3).
+    """
+    if isinstance(answer, NoAnswer):
+        return PushAnswer(reason=answer.reason)
+    body = read_body(answer)
+    if answer.status in NOT_NOW or answer.status >= 500 or body.is_html or not answer.complete:
+        return PushAnswer(reason=f"http_{answer.status}", retry_after_ms=answer.retry_after_ms)
+    uri = member(body.members, "request_uri")
+    if answer.status in (200, 201) and not body.has_error and isinstance(uri, str) and REQUEST_URI.fullmatch(uri):
+        return PushAnswer(Secret(uri))
+    return PushAnswer(reason=body.error_code or f"http_{answer.status}", config_fault=True)
 
 
 # --- an identity answer ------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class CallsInFlight:
         wait((self._ready, self._served), START_S, FIRST_COMPLETED)
         if not self._ready.done():
             self._thread.shutdown(wait=False)
+            if self._served.done():
+                self._loop.close()
             self._served.result(0)
         return self
 

@@ -11,12 +11,14 @@ import httpx
 
 from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
-from quitclaim.domain.errors import ClientConfigError
+from quitclaim.domain.errors import ClientConfigError, ProviderBusyError
 from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.limits import PUSH_CALL_MS
 from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
+from quitclaim.providers.assertion import AssertionKey, check_key, client_assertion
 from quitclaim.providers.id_token import Expected, KeySets, verify
 from quitclaim.providers.placeholders import PlaceholderRefusedError, of_client
 from quitclaim.providers.spec import ProviderSpec
@@ -31,6 +33,11 @@ def no_clock() -> float:
     raise RuntimeError("this provider needs the time, and no clock was given")
 
 
+def no_ids() -> str:
+    """In place of chance where nobody needs any."""
+    raise RuntimeError("this provider needs fresh ids, and no source was given")
+
+
 class ProviderHttp:
     """The HTTP clients of one function instance, made when first needed. Tests give the transports."""
 
@@ -39,11 +46,13 @@ class ProviderHttp:
         transport: httpx.BaseTransport | None = None,
         async_transport: httpx.AsyncBaseTransport | None = None,
         now_s: Callable[[], float] = no_clock,
+        new_id: Callable[[], str] = no_ids,
     ) -> None:
         self._transport = transport
         self._async_transport = async_transport
         self.now_s = now_s
         """What a provider says of time, and is told of it, is in real time, never in that of a moved clock."""
+        self.new_id = new_id
         self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     @cached_property
@@ -129,15 +138,32 @@ class OAuthClient:
 
     def prepare(self) -> None:
         """Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read."""
-        self._secret()
+        secret = self._kept_secret()
+        if secret is not None and self._spec.token.client_auth == "private_key_jwt":
+            check_key(AssertionKey(secret, self._settings.key_id))
         self._known(NO_VARIABLES)
 
     def authorize_url(self, asked: AuthorizationAsked) -> str:
-        """Where the browser is sent. Raises `ClientConfigError` where an address lacks a value."""
+        """
+        Where the browser is sent; a provider that takes pushed requests is told first, by one request.
+
+        Raises `ClientConfigError` where an address lacks a value or the provider refuses the request, and
+        `ProviderBusyError` where it cannot be had.
+        """
+        known = self._known(asked.variables)
         try:
-            return oauth2.authorize_url(self._spec, self._settings, asked, self._known(asked.variables))
+            if self._spec.authorize.par != "yes":
+                return oauth2.authorize_url(self._spec, self._settings, asked, known)
+            told = oauth2.push(
+                self._http.sync, self._spec, self._settings, self._secret(known), asked, PUSH_CALL_MS, known
+            )
+            if told.request_uri is not None:
+                return oauth2.pushed_url(self._spec, self._settings, told.request_uri, known)
         except PlaceholderRefusedError as refused:
             raise ClientConfigError(client=self.name, reason=str(refused)) from None
+        if told.config_fault:
+            raise ClientConfigError(client=self.name, reason=told.reason)
+        raise ProviderBusyError(provider=self.provider, retry_after_ms=told.retry_after_ms)
 
     def is_issuer(self, values: Sequence[str]) -> bool:
         """Whether the callback's `iss` values are those of this provider."""
@@ -153,7 +179,8 @@ class OAuthClient:
         variables: Mapping[str, str] = NO_VARIABLES,
     ) -> TokenAnswer:
         """The code turned into tokens: one request. Raises `ClientConfigError` before anything is sent."""
-        secret, known = self._secret(), self._known(variables)
+        known = self._known(variables)
+        secret = self._secret(known)
         return oauth2.exchange(
             self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms, known
         )
@@ -162,7 +189,8 @@ class OAuthClient:
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
         """Fresh tokens: one request. Raises `ClientConfigError` before anything is sent."""
-        secret, known = self._secret(), self._known(variables)
+        known = self._known(variables)
+        secret = self._secret(known)
         return oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
 
     def expects_id_token(self, scopes: frozenset[str]) -> bool:
@@ -197,7 +225,8 @@ class OAuthClient:
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
         """The end of a token at the provider: one request. Raises `ClientConfigError` before anything is sent."""
-        secret, known = self._secret(), self._known(material.variables)
+        known = self._known(material.variables)
+        secret = self._secret(known)
         async with self._http.revoking() as http:
             return await oauth2.revoke(
                 http, self._spec, self._settings, secret, replace(material, variables=known), timeout_ms
@@ -210,8 +239,22 @@ class OAuthClient:
         except PlaceholderRefusedError as refused:
             raise ClientConfigError(client=self.name, reason=str(refused)) from None
 
-    def _secret(self) -> Secret | None:
-        """None where the provider takes no client secret at all."""
+    def _secret(self, variables: Mapping[str, str]) -> Secret | None:
+        """
+        What proves the client in one request: its secret or, signed with it, an assertion; None where the provider
+        takes neither.
+        """
+        kept = self._kept_secret()
+        if kept is None or self._spec.token.client_auth != "private_key_jwt":
+            return kept
+        try:
+            audience = oauth2.assertion_audience(self._spec, variables)
+        except PlaceholderRefusedError as refused:
+            raise ClientConfigError(client=self.name, reason=str(refused)) from None
+        key, now_s = AssertionKey(kept, self._settings.key_id), int(self._http.now_s())
+        return client_assertion(key, self._settings.client_id, audience, now_s, self._http.new_id())
+
+    def _kept_secret(self) -> Secret | None:
         if self._settings.secret_ref is not None:
             return self._secret_source(self._settings.secret_ref)
         if self._spec.needs_secret:

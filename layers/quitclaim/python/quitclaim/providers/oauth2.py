@@ -22,13 +22,15 @@ from quitclaim.domain.outcomes import (
     IdentityAnswer,
     IdentityOutcome,
     Outcome,
+    PushAnswer,
     RevokeAnswer,
     RevokeOutcome,
     TokenAnswer,
 )
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
-from quitclaim.providers.answers import judge_identity, judge_revoke, judge_token
+from quitclaim.providers.answers import judge_identity, judge_push, judge_revoke, judge_token
+from quitclaim.providers.assertion import ASSERTION_TYPE
 from quitclaim.providers.placeholders import REDIRECT_URI, PlaceholderRefusedError, Values, fill
 from quitclaim.providers.spec import ClientAuth, ProviderSpec, RequestSpec
 from quitclaim.providers.transport import USER_AGENT, OutgoingRequest, send, send_async
@@ -79,6 +81,48 @@ def authorization_params(spec: ProviderSpec, client: ProviderClient, asked: Auth
     if spec.authorize.response_mode != "query":
         params["response_mode"] = spec.authorize.response_mode
     return params
+
+
+def build_push(
+    spec: ProviderSpec,
+    client: ProviderClient,
+    secret: Secret | None,
+    asked: AuthorizationAsked,
+    variables: Values = NO_VALUES,
+) -> OutgoingRequest:
+    """The same request from us to the provider (RFC 9126 section 2.1). Only for a spec that takes it so."""
+    if spec.authorize.par_url is None:
+        raise ValueError(f"{spec.id} takes no pushed requests")
+    fields = authorization_params(spec, client, asked)
+    headers = _authenticate(fields, spec.token.client_auth, spec, client, secret)
+    return _form("POST", _url(spec, spec.authorize.par_url, variables), headers, fields)
+
+
+def push(
+    http: httpx.Client,
+    spec: ProviderSpec,
+    client: ProviderClient,
+    secret: Secret | None,
+    asked: AuthorizationAsked,
+    timeout_ms: int,
+    variables: Values = NO_VALUES,
+) -> PushAnswer:
+    """One request, at most *timeout_ms* long."""
+    return judge_push(send(http, build_push(spec, client, secret, asked, variables), timeout_ms))
+
+
+def pushed_url(spec: ProviderSpec, client: ProviderClient, request_uri: Secret, variables: Values = NO_VALUES) -> str:
+    """Where the browser is sent once the request lies at the provider (RFC 9126 section 4): its URL holds no state."""
+    params = {spec.authorize.client_id_param: client.client_id, "request_uri": request_uri.reveal()}
+    return f"{_url(spec, spec.authorize.url, variables)}?{urlencode(params, quote_via=quote)}"
+
+
+def assertion_audience(spec: ProviderSpec, variables: Values = NO_VALUES) -> str:
+    """Whom an assertion of the client is for: one and the same at every endpoint (RFC 7523 section 3, RFC 9126)."""
+    issuer = spec.oidc.issuer if spec.oidc is not None else spec.authorize.issuer
+    if spec.token.assertion_audience == "issuer" and issuer is not None:
+        return issuer
+    return _url(spec, spec.token.url, variables)
 
 
 def _scopes(spec: ProviderSpec, client: ProviderClient, scopes: frozenset[str]) -> dict[str, str]:
@@ -365,6 +409,10 @@ def _authenticate(
         raise ValueError(f"client {client.name} has no secret")
     if how == "post":
         fields |= {name: client.client_id, "client_secret": secret.reveal()}
+    elif (
+        how == "private_key_jwt"
+    ):  # the secret is the assertion that was signed for this request (RFC 7523 section 2.2)
+        fields |= {name: client.client_id, "client_assertion_type": ASSERTION_TYPE, "client_assertion": secret.reveal()}
     elif how == "bearer_secret":
         headers["Authorization"] = f"Bearer {secret.reveal()}"
     elif how == "basic":

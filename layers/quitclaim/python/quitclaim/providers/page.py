@@ -256,6 +256,8 @@ Write a file as those of the catalogue are, with `{id}.yaml` for a name; `schema
 
 - `python -m quitclaim.providers check mine.yaml` says file, line, field and fix of all that is wrong, or what holds,
   what is unknown and what that means.
+- `python -m quitclaim.providers compare mine.json` holds the compiled entry against what the server says of itself (RFC
+  8414), below its issuer or `--from` an address or file. Nothing at run time reads such a document.
 - `python -m quitclaim.providers.compile mine.yaml OUT` writes the JSON that the functions read. Put it beside the
   shipped ones in `providers/catalogue/compiled/` before `make build`. On the local stack `--catalogue mine.yaml` does
   both; `QUITCLAIM_CATALOGUE` names further folders there, and is refused unless the public address is loopback.

@@ -196,6 +196,7 @@ class Token(Strict):
     client_auth: Literal["basic", "post", "none", "private_key_jwt", "bearer_secret"]
     basic_encoding: Literal["form", "raw"] = "form"
     secret: Literal["plain", "apple_jwt"] = "plain"  # noqa: S105 - a way to make one
+    assertion_audience: Literal["token_url", "issuer"] = "token_url"
     body: Literal["form", "json"] = "form"
     params: dict[Parameter, str] = {}
     success: Success | None = None
@@ -722,6 +723,17 @@ def _faults_of_requests(entry: Entry) -> Iterator[Fault]:
         yield ("authorize", "issuer"), "is needed where iss is announced; write the provider's issuer"
     if (entry.authorize.par == "yes") != (entry.authorize.par_url is not None):
         yield ("authorize", "par_url"), "and par: yes belong together; write both, or neither"
+    issuer = entry.oidc.issuer if entry.oidc else entry.authorize.issuer
+    if entry.token.assertion_audience == "issuer" and (issuer is None or entry.token.client_auth != "private_key_jwt"):
+        yield (
+            ("token", "assertion_audience"),
+            "is the issuer of who takes private_key_jwt; write authorize.issuer and client_auth",
+        )
+    told = entry.revocation
+    if entry.token.client_auth == "private_key_jwt" and told.client_auth in ("basic", "post", "bearer_secret"):
+        yield ("revocation", "client_auth"), "needs a shared secret where the client has a key; write private_key_jwt"
+    if told.client_auth == "private_key_jwt" != entry.token.client_auth:
+        yield ("revocation", "client_auth"), "needs a key where the client has a shared secret; write that"
     if entry.token.secret == "apple_jwt" and entry.token.client_auth != "post":  # noqa: S105 - a way to make one
         yield ("token", "secret"), "is sent in the body only; write client_auth: post"
     yield from _faults_of_refresh(entry)

@@ -135,6 +135,7 @@ class TokenSpec:
     client_auth: TokenAuth
     basic_encoding: Literal["form", "raw"]  # of id and secret before base64: as RFC 6749 section 2.3.1 says, or not
     secret: Literal["plain", "apple_jwt"]
+    assertion_audience: Literal["token_url", "issuer"]  # of private_key_jwt
     body: Literal["form", "json"]
     params: Fields
     success: SuccessSpec | None  # beyond the status: an envelope that tells failure with 200

@@ -126,7 +126,7 @@ class Parts[S: Settings]:
         """Towards providers."""
         from quitclaim.providers.client import ProviderHttp  # httpx is paid for by who talks to a provider
 
-        return ProviderHttp(now_s=lambda: real_now() / 1000)
+        return ProviderHttp(now_s=lambda: real_now() / 1000, new_id=self.ids.new_id)
 
     @cached_property
     def clients(self) -> ConfiguredClients:
