@@ -35,11 +35,22 @@ def test_custody_6_whether_a_predecessor_stays_alive(rotates, old_token):
 )
 def test_which_tokens_a_revocation_takes(takes, refresh, access):
     """And what of a kind that it does not take: it is on record as not revocable (U-8)."""
-    of = facts(takes=takes)
+    of = facts(takes=takes, refreshable=False)
 
     assert (of.may_take("refresh_token"), of.may_take("access_token")) == (refresh, access)
     assert of.taken("refresh_token") == ("refresh_token" if refresh else NO_REVOCATION)
     assert of.taken("access_token") == ("access_token" if access else NO_REVOCATION)
+
+
+@pytest.mark.parametrize("refreshable", [True, False])
+@pytest.mark.parametrize("needs_live", [True, False])
+def test_a_refresh_token_serves_to_renew_what_the_revocation_takes(refreshable, needs_live):
+    """Where an access token is taken, must be alive, and can be had for it."""
+    of = facts(takes="access", refreshable=refreshable, needs_live_access_token=needs_live)
+
+    assert of.renews_in_queue is (refreshable and needs_live)
+    assert of.may_take("access_token+refresh_token") is of.renews_in_queue
+    assert not facts(takes="refresh", refreshable=True).renews_in_queue
 
 
 @pytest.mark.rule("U-8", "F-21")

@@ -20,6 +20,7 @@ from quitclaim.domain.limits import (
     CONFIRM_MS,
     COOKIE_MS,
     DEADLINE_MS,
+    DOUBTS,
     EFFECT_MS,
     EVENT_TTL_MS,
     EXCHANGE_CALL_MS,
@@ -105,7 +106,7 @@ def test_counts_have_the_values_that_were_checked():
     assert limits.WRONG_CODES == 5
     assert (limits.POISON_CLAIMS, limits.REFUSALS) == (5, 5)
     assert (limits.REPORTS, limits.REPORT_WINDOW_MS) == (100, 300 * SECOND)
-    assert (BLOCKERS, ATTEMPTS, PAIRS, BATCH, SHARDS) == (32, 2, 2, 25, 4)
+    assert (BLOCKERS, ATTEMPTS, DOUBTS, PAIRS, BATCH, SHARDS) == (32, 2, 2, 2, 25, 4)
     assert limits.TOKEN_MAX_CHARS == 16_384
 
 

@@ -58,6 +58,8 @@ class AcmeServer:
     spec: ProviderSpec
     with_refresh_token: bool = True
     lifetime_s: int | None = 3600
+    spares_refresh_tokens: bool = False
+    """A revocation ends access tokens alone, whatever the catalogue hopes for."""
     extra: dict[str, Any] = field(default_factory=dict)
     now_s: int = 1_800_000_000
     """Its own clock."""
@@ -92,6 +94,13 @@ class AcmeServer:
     def gave(self, account: str = "alice") -> Secret:
         """The app got a grant by itself, before it came to us: its refresh token."""
         return Secret(self._issue("refresh_token", account, next(self._numbers)))
+
+    def expires_access_tokens(self) -> None:
+        """Their time is over."""
+        self.ledger = {
+            text: replace(token, state="expired") if token.kind == "access_token" and token.state == "live" else token
+            for text, token in self.ledger.items()
+        }
 
     # --- what a test looks at ---
 
@@ -203,12 +212,22 @@ class AcmeServer:
         return _said(200, {"sub": token.account})
 
     def _revoke(self, request: httpx.Request) -> httpx.Response:
-        if not _is_authentic(request):
+        request_of = self.spec.revocation.request
+        if request_of is not None and any(value == "Bearer {token}" for _, value in request_of.headers):
+            token = self.ledger.get(request.headers["authorization"].removeprefix("Bearer "))
+            if token is None or token.state != "live" or token.kind != "access_token":
+                return httpx.Response(401)
+        elif not _is_authentic(request):
             return _said(401, {"error": "invalid_client"})
-        token = self.ledger.get(_form(request)["token"])
+        else:
+            token = self.ledger.get(_form(request)["token"])
         if token is None:
             return _said(400, {"error": "invalid_token"})
         match self.spec.revocation.reach:
+            case _ if self.spares_refresh_tokens:
+                self._end(lambda each: each.text == token.text)
+            case Reach.TOKEN if self.spec.revocation.ends_pair:
+                self._end(lambda each: each.family == token.family)
             case Reach.TOKEN:
                 self._end(lambda each: each.text == token.text)
             case Reach.FAMILY:

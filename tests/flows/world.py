@@ -137,6 +137,7 @@ class World:
             self.vault("revoke_sweep"),
             self.clock,
             CallsInTurn(),
+            self.ids,
             on_fault=lambda kind, fault: self.faults.append((kind, fault)),
         )
 
@@ -306,7 +307,7 @@ class World:
             or any("attempts" in each or "stray" in each for each in self.items("grant"))
             or any(
                 each["state"] in ("unconfirmed", "expired", "unreadable", "unsupported")
-                or {"expected", "lost"} & set(each)
+                or {"expected", "lost", "renewing"} & set(each)
                 for each in self.items("revocation")
             )
         )

@@ -588,6 +588,21 @@ class SimulatedClient:
 
         return self._do("id token", act, changes=False)
 
+    async def renew(
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> TokenAnswer:
+        token = refresh_token.reveal()
+
+        def is_record(item: Mapping[str, Any]) -> bool:
+            is_open = item.get("ty") == "revocation" and "renewing" in item
+            return is_open and item.get("lease_until", 0) > self._now
+
+        def act() -> TokenAnswer:
+            self._must_be_recorded("renew", is_record)
+            return self._tokens("renew", lambda: self._world.ledger.refresh(token, self._world.now))
+
+        return self._received(self._do("renew", act))
+
     def identity(
         self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> IdentityAnswer:
@@ -824,7 +839,9 @@ class Ports:
     @property
     def revoking(self) -> Revoking:
         calls, on_fault = self.world.calls_of(), self.world.on_fault
-        return Revoking(self.reads, self.revocations, self.clients, self.vault, self.clock, calls, on_fault=on_fault)
+        return Revoking(
+            self.reads, self.revocations, self.clients, self.vault, self.clock, calls, self.ids, on_fault=on_fault
+        )
 
     @property
     def operating(self) -> Operating:

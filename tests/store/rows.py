@@ -22,7 +22,7 @@ from quitclaim.domain.connect import (
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import digest
 from quitclaim.domain.limits import GUARD_MS, LINK_VISITS, WRONG_CODES
-from quitclaim.domain.revocations import Reach, Revocation, RevocationState, SealedMaterial
+from quitclaim.domain.revocations import Claimed, Reach, Revocation, RevocationState, SealedMaterial
 from quitclaim.domain.stop import Close
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import Key
@@ -547,6 +547,7 @@ CLAIM_REFUSALS = (
     Refusal(
         "its successor is overdue", "revocation", has(REVOCATION, expected=frozenset({"attempt-1"}), expected_until=1)
     ),
+    Refusal("a renewal is open", "revocation", has(REVOCATION, renewing="attempt-1")),
 )
 
 
@@ -606,6 +607,47 @@ def forget_successor(stage: Stage) -> Act:
     stage.stopped()
     stage.clock.move(to=(before.lease_until or 0) + GUARD_MS)
     return partial(stage.revocations.forget_successor, stage.revocation(), stage.now)
+
+
+def claim_of(stage: Stage) -> Claimed:
+    """A claimed revocation of reach token."""
+    [claim] = stage.revocations.claim([stage.queued()], stage.now)
+    return claim
+
+
+def record_renewal(stage: Stage) -> Act:
+    return partial(stage.revocations.record_renewal, claim_of(stage), "attempt-1")
+
+
+def put_back(stage: Stage, *, alone: bool = False, loses: bool = False) -> Act:
+    claim = claim_of(stage)
+    stage.revocations.record_renewal(claim, "attempt-1")
+    successor = replace(
+        stage.revocation(), rid="attempt-1", lease=None, lease_until=None, renewing=None, claims=0, next=stage.now
+    )
+    return partial(
+        stage.revocations.put_back,
+        claim,
+        "attempt-1",
+        successor,
+        stage.now,
+        intent_generation=claim.revocation.generation,
+        loses=loses,
+        alone=alone,
+    )
+
+
+def forget_renewal(stage: Stage) -> Act:
+    claim = claim_of(stage)
+    stage.revocations.record_renewal(claim, "attempt-1")
+    stage.clock.move(to=claim.until + GUARD_MS)
+    return partial(stage.revocations.forget_renewal, stage.revocation(), stage.now, loses=True)
+
+
+PUT_BACK_REFUSALS = (
+    Refusal("it is queued", "successor", taken(revocation_key("attempt-1"))),
+    Refusal("the intent is gone", "intent", gone(INTENT)),
+)
 
 
 def expire(stage: Stage) -> Act:
@@ -1142,6 +1184,40 @@ ROWS: tuple[Row, ...] = (
             *CLOSE_REFUSALS,
             Refusal("the account moved", "account", moved(ACCOUNT_KEY)),
             Refusal("nothing lives there", "account", has(ACCOUNT_KEY, live=0)),
+        ),
+    ),
+    Row(
+        "59 renewal recorded",
+        record_renewal,
+        1,
+        (
+            Refusal("it is settled", "revocation", has(REVOCATION, state="confirmed")),
+            Refusal("another has it", "revocation", has(REVOCATION, lease="other")),
+            Refusal("one is open", "revocation", has(REVOCATION, renewing="other")),
+            Refusal("one was done", "revocation", has(REVOCATION, renewed="other")),
+        ),
+    ),
+    Row(
+        "60 put back",
+        put_back,
+        4,
+        (
+            *PUT_BACK_REFUSALS,
+            Refusal("it is settled", "revocation", has(REVOCATION, state="expired")),
+            Refusal("it was forgotten", "revocation", lacks(REVOCATION, "renewing")),
+            Refusal("another is open", "revocation", has(REVOCATION, renewing="other")),
+        ),
+    ),
+    Row("60 put back alone", partial(put_back, alone=True), 3, PUT_BACK_REFUSALS),
+    Row(
+        "61 renewal never answered",
+        forget_renewal,
+        1,
+        (
+            Refusal("it is settled", "revocation", has(REVOCATION, state="confirmed")),
+            Refusal("it was answered", "revocation", lacks(REVOCATION, "renewing")),
+            Refusal("another is open", "revocation", has(REVOCATION, renewing="other")),
+            Refusal("it may still come", "revocation", has(REVOCATION, lease_until=FAR)),
         ),
     ),
     Row(

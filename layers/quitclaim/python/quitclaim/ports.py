@@ -464,6 +464,12 @@ class Client(Protocol):
         """Whose grant it is. *variables* are the grant's."""
         ...
 
+    async def renew(
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> TokenAnswer:
+        """As `refresh`, of a queued token and among others: one request."""
+        ...
+
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
         """The end of a token at the provider: one request (RFC 7009 section 2.1)."""
         ...
@@ -485,6 +491,10 @@ class Clients(Protocol):
         ...
 
 
+type CallAnswer = RevokeAnswer | TokenAnswer | None
+"""Of a revocation, or of the refresh under its claim; None: nothing was sent."""
+
+
 class Calls(Protocol):
     """
     Calls of the revocation worker that are under way at once. The flow that starts them stays one thread of thought;
@@ -496,11 +506,11 @@ class Calls(Protocol):
         """How many were started and not yet handed back by `finished`."""
         ...
 
-    def start(self, claim: Claimed, call: Callable[[], Coroutine[Any, Any, RevokeAnswer | None]]) -> None:
+    def start(self, claim: Claimed, call: Callable[[], Coroutine[Any, Any, CallAnswer]]) -> None:
         """Send it on its way."""
         ...
 
-    def finished(self, *, at_most: int, wait_ms: int) -> list[tuple[Claimed, RevokeAnswer | None]]:
+    def finished(self, *, at_most: int, wait_ms: int) -> list[tuple[Claimed, CallAnswer]]:
         """
         What has been answered: *at_most* so many, or what there is after *wait_ms*. A call that raised is handed back
         as unknown: it may have been sent.

@@ -57,9 +57,15 @@ class ProviderFacts:
     needs_live_access_token: bool = True
     """A revocation by access token wants one that has not expired. Unknown is yes."""
 
+    @property
+    def renews_in_queue(self) -> bool:
+        """Whether a queued refresh token serves to renew the access token that the revocation takes."""
+        return self.takes == "access" and self.refreshable and self.needs_live_access_token
+
     def may_take(self, kind: str) -> bool:
         """Whether the provider's revocation takes the kind (`refresh_token`, …, or several joined by `+`)."""
-        return all(part in KINDS[self.takes] for part in kind.split("+"))
+        taken = KINDS[self.takes] | ({"refresh_token"} if self.renews_in_queue else set())
+        return all(part in taken for part in kind.split("+"))
 
     def taken(self, kind: str) -> str:
         """*kind* if a revocation of it can be sent at all, else `NO_REVOCATION`."""

@@ -66,6 +66,9 @@ DELETION_SHARE: Final = 2  # reconcile gives the stops of deleted owners half of
 
 ATTEMPTS: Final = 2  # refresh attempts that one pair may have open
 PAIRS: Final = 2
+DOUBTS: Final = (
+    2  # renewals of a queued token that are owed to an answer, not to its age: then it is left to its deadline
+)
 BATCH: Final = 25  # claims or settles in one call
 POISON_CLAIMS: Final = 5  # claims without a settle beyond the counted attempts
 TOKEN_MAX_CHARS: Final = 16_384

@@ -92,6 +92,7 @@ class RevokeAnswer:
     outcome: RevokeOutcome
     reason: str = ""
     retry_after_ms: int | None = None
+    seems_done: bool = False  # it looks like a success, of which nobody has read that it is one
 
 
 class IdentityOutcome(StrEnum):

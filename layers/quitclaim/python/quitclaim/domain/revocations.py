@@ -76,6 +76,7 @@ class Material:
     token: Secret
     variables: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     """What the provider's addresses need of this grant; the connection is gone by the time that they are asked."""
+    until: int | None = None  # when an access token expires; None: not known, or never
 
 
 NO_REVOCATION: Final = "none"
@@ -96,21 +97,31 @@ def material_of(
     ends_pair: bool = False,
     account_id: str | None = None,
     variables: Mapping[str, str] = NO_VARIABLES,
+    renewable: bool = False,
+    access_until: int | None = None,
 ) -> tuple[Material, ...]:
     """
     What must be revoked of a pair, the strongest first (DESIGN 9).
 
     The account where that is what the provider takes. Else the refresh token where it is taken; beside it the access
-    token where both are taken and the call ends no more than the token that it names (RB-23). Where none is taken,
-    something is queued all the same: it must end in a notice, not be forgotten.
+    token where both are taken and the call ends no more than the token that it names (RB-23). Where only an access
+    token is taken and it is *renewable*, the refresh token rides along: by it an expired one is renewed. Where none is
+    taken, something is queued all the same: it must end in a notice, not be forgotten.
     """
     if takes == "account" and account_id is not None:
         return (Material("account_id", Secret(account_id), variables),)
-    access = Material("access_token", access_token, variables)
-    if refresh_token is None or takes == "access":
+    access = Material("access_token", access_token, variables, access_until)
+    if refresh_token is None or (takes == "access" and not renewable) or refresh_token == access_token:
         return (access,)
     refresh = Material("refresh_token", refresh_token, variables)
+    if takes == "access":
+        return (access, refresh)
     return (refresh, access) if takes == "either" and not (reach.ends_old_tokens or ends_pair) else (refresh,)
+
+
+def named_by(material: Sequence[Material]) -> Secret:
+    """The token by which a pair is known again (its fingerprint): the refresh token if it is there, else the first."""
+    return next((each.token for each in material if each.kind == "refresh_token"), material[0].token)
 
 
 def kinds_of(material: Sequence[Material]) -> str:
@@ -160,6 +171,9 @@ class Revocation:
     expected: frozenset[str] = frozenset()
     expected_until: int | None = None
     lost: bool | None = None
+    renewing: str | None = None  # a refresh sent for it, under its own claim, and not answered yet
+    renewed: str | None = None  # the item that holds what such a refresh gave
+    doubts: int = 0  # renewals before it, in its line, that were owed to an answer
     quarantined: int | None = None
     settled_at: int | None = None
     settled_by: str | None = None

@@ -97,6 +97,7 @@ from quitclaim.domain.revocations import (
     family_of,
     kinds_of,
     material_of,
+    named_by,
 )
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN, Grant, TokenPair, expiring_at, keep_alive_at
@@ -777,6 +778,8 @@ def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
             ends_pair=facts.ends_pair,
             account_id=grant.account_id,
             variables=grant.variables,
+            renewable=facts.renews_in_queue,
+            access_until=_until(world.clock.now(), _lifetime_s(grant, facts)),
         )
         return Tokens(grant, material)
     if answer.salvaged:
@@ -816,7 +819,7 @@ def _hold(
     fault = consent.fault_of(grant)
     confirms = client.confirmation == "owner" and exchange.kind != IMPORT and fault is None
     account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
-    fp = vault.fingerprint(material[0].token)
+    fp = vault.fingerprint(named_by(material))
     held = replace(
         exchange,
         outcome=ExchangeOutcome.HELD,

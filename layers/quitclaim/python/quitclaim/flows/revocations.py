@@ -26,7 +26,8 @@ from quitclaim.domain.errors import (
 )
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import BATCH, GUARD_MS, MINUTE, SECOND, SHARDS
-from quitclaim.domain.outcomes import IdentityOutcome, RevokeAnswer, RevokeOutcome
+from quitclaim.domain.outcomes import IdentityOutcome, RevokeAnswer, RevokeOutcome, TokenAnswer
+from quitclaim.domain.renewals import Awaited, Renewed, first_renewal, renewal_after, renewal_before
 from quitclaim.domain.revocations import (
     NO_VARIABLES,
     Claimed,
@@ -43,7 +44,16 @@ from quitclaim.domain.revocations import (
     settlement,
     weakest,
 )
-from quitclaim.ports import Calls, Client, Clients, Clock, Deadline, Update, Vault
+from quitclaim.flows.renewals import (
+    Underway,
+    as_token_answer,
+    awaited,
+    forget_unseen,
+    queue_successor,
+    start_renewal,
+    verdict,
+)
+from quitclaim.ports import Calls, Client, Clients, Clock, Deadline, Ids, Update, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.reads import Reads
@@ -75,6 +85,7 @@ class Revoking:
     vault: Vault
     clock: Clock
     calls: Calls
+    ids: Ids
     on_fault: Callable[[str, Exception], None]
     """Told of an item that failed, and why. It stays due, and the others go on (I-16)."""
     first_shard: int = 0
@@ -95,6 +106,9 @@ class Swept:
     lost_settles: int = 0
     asked: int = 0
     failed: int = 0
+    renewed: int = 0
+    refused: int = 0
+    """Answers that the same request will meet again: somebody must look at the client."""
 
 
 def sweep(clients: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
@@ -109,18 +123,22 @@ def sweep(clients: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
     shards = [(number + world.first_shard) % SHARDS for number in range(SHARDS)]
     sources: deque[Source] = deque((client, shard, None) for shard in shards for client in clients)
     open_calls: Counter[str] = Counter()
+    underway: UnderwayByLease = {}
     while True:
         while world.calls.in_flight + BATCH <= IN_FLIGHT and deadline.remaining_ms() > LAST_CLAIM_MS:
             rids = _next_batch(sources, open_calls, world)
             if not rids:
                 break
-            open_calls.update(_begin(rids, world, swept))
+            open_calls.update(_begin(rids, underway, world, swept))
         if world.calls.in_flight == 0 and (not sources or deadline.remaining_ms() <= LAST_CLAIM_MS):
             return swept
-        for claim in _settle_finished(world, swept):
-            open_calls[claim.revocation.client] -= 1
+        finished, started = _settle_finished(underway, world, swept)
+        open_calls.subtract(finished)
+        open_calls.update(started)
 
 
+type UnderwayByLease = dict[str, Underway]
+"""What is on its way, by the lease of its claim."""
 type Source = tuple[str, int, Any]
 """A client, a shard of what is due of it, and where its query goes on."""
 
@@ -153,49 +171,99 @@ def revoke(rids: Sequence[str], deadline: Deadline, world: Revoking) -> Swept:
     3. settle, held to the lease. Crash or lost: the next run asks again.
     """
     swept = Swept()
+    underway: UnderwayByLease = {}
     for start in range(0, len(rids), BATCH):
         while world.calls.in_flight + BATCH > PER_CLIENT:
-            _settle_finished(world, swept)
+            _settle_finished(underway, world, swept)
         if deadline.remaining_ms() > LAST_CLAIM_MS:
-            _begin(rids[start : start + BATCH], world, swept)
+            _begin(rids[start : start + BATCH], underway, world, swept)
     while world.calls.in_flight:
-        _settle_finished(world, swept)
+        _settle_finished(underway, world, swept)
     return swept
 
 
-def _begin(rids: Sequence[str], world: Revoking, swept: Swept) -> list[str]:
+def _begin(rids: Sequence[str], underway: UnderwayByLease, world: Revoking, swept: Swept) -> list[str]:
     """Claim what is due of *rids* and send it on its way; the client of each call that was started."""
     unsent: list[Update] = []
     started: list[str] = []
     for claim in _claim_due(_readable(rids, world, swept), world, swept):
         try:
             prepared = _prepared(claim, world, swept)
+            if isinstance(prepared, Underway):
+                underway[claim.lease] = _sent(claim, prepared, world)
+        except MovedError:
+            continue  # it is another worker's by now
         except Exception as fault:  # noqa: BLE001 - its lease ends by itself, and its claims make it poison (I-16)
             _failed(fault, world, swept)
             continue
         if isinstance(prepared, Update):
             unsent.append(prepared)
             continue
-        client, materials = prepared
-        world.calls.start(claim, partial(_asked, claim, client, materials, world.clock))
         started.append(claim.revocation.client)
     _settle(unsent, world, swept)
     return started
 
 
-def _settle_finished(world: Revoking, swept: Swept) -> list[Claimed]:
-    """Settle what has been answered meanwhile, 25 at the most; the claims that it was."""
+def _sent(claim: Claimed, ready: Underway, world: Revoking) -> Underway:
+    """The first call of a claim is on its way: the revocation, or the refresh without which there can be none."""
+    now = world.clock.now()
+    if renewal_before(claim.revocation, ready.materials, ready.client.facts, now):
+        return start_renewal(claim, ready, first_renewal(ready.materials), world)
+    world.calls.start(claim, partial(_asked, claim, ready.client, ready.materials, world.clock))
+    return ready
+
+
+def _settle_finished(underway: UnderwayByLease, world: Revoking, swept: Swept) -> tuple[Counter[str], Counter[str]]:
+    """
+    Settle what has been answered meanwhile, 25 at the most, or go on with it: ask for a refresh that tells what the
+    answer means, or revoke what a refresh gave. By client, how many calls ended, and how many began.
+    """
     finished = world.calls.finished(at_most=BATCH, wait_ms=SETTLE_AFTER_MS)
     updates: list[Update] = []
+    renewed: list[str] = []
+    began: Counter[str] = Counter()
     for claim, answer in finished:
         try:
-            update = _settlement_of(claim, answer, world, swept)
+            after = _after(claim, underway.pop(claim.lease), answer, world, swept)
+        except MovedError:
+            continue
         except Exception as fault:  # noqa: BLE001 - as above: it is sent again, which is safe
             _failed(fault, world, swept)
             continue
-        updates.append(update)
+        if isinstance(after, Update):
+            updates.append(after)
+        elif isinstance(after, Underway):
+            underway[claim.lease] = after
+            began[claim.revocation.client] += 1
+        else:
+            renewed.append(after)
     _settle(updates, world, swept)
-    return [claim for claim, _ in finished]
+    if renewed:
+        began.update(_begin(renewed, underway, world, swept))
+    return Counter(claim.revocation.client for claim, _ in finished), began
+
+
+def _after(
+    claim: Claimed, ready: Underway, answer: RevokeAnswer | TokenAnswer | None, world: Revoking, swept: Swept
+) -> Update | Underway | str:
+    """What follows an answer: the write that settles the item, one more call, or the id of what is revoked now."""
+    if ready.renewal is None and isinstance(answer, RevokeAnswer):
+        now = world.clock.now()
+        renewal = renewal_after(claim.revocation, ready.materials, ready.client.facts, answer, now)
+        if renewal is not None and call_limit_ms(now, claim.until) is not None:
+            return start_renewal(claim, ready, renewal, world)
+        if renewal is not None and answer.outcome is not RevokeOutcome.AMBIGUOUS:
+            # No time to ask: what it was answered does not speak for the refresh token, so it is tried again.
+            answer = RevokeAnswer(RevokeOutcome.DEFERRED, "out_of_time")
+        return _settlement_of(claim, answer, world, swept)
+    if ready.renewal is None:
+        return _settlement_of(claim, None, world, swept)
+    told = as_token_answer(answer)
+    meaning, judged = verdict(ready, told)
+    if meaning is Renewed.SUCCESSOR:
+        swept.renewed += 1
+        return queue_successor(claim, ready, told, world)
+    return _settlement_of(claim, judged, world, swept, renewal=ready.attempt, meaning=meaning)
 
 
 def _settle(updates: Sequence[Update], world: Revoking, swept: Swept) -> None:
@@ -226,10 +294,17 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
     """
     claimed: list[Claimed] = []
     alone: list[Revocation] = []
+    waits = awaited(found, world) if any(each.renewed is not None for each in found) else {}
     for revocation in found:
         now = world.clock.now()
         try:
             step = next_step(revocation, now)
+            if step in (Step.CLAIM, Step.FORGET) and revocation.renewing is not None:
+                revocation = forget_unseen(revocation, now, world)
+            awaits, again = waits.get(revocation.rid, (None, now))
+            if step is Step.CLAIM and awaits is Awaited.WAIT:
+                world.store.postpone(revocation, revocation.attempts, again, now)
+                continue
             if step is Step.FORGET:
                 world.store.forget_successor(revocation, now)
                 revocation = replace(
@@ -239,8 +314,8 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
             if step is Step.EXPIRE:
                 world.store.expire(revocation, now)
                 swept.expired += 1
-            elif step is Step.CLAIM and revocation.reach is Reach.TOKEN:
-                alone.append(revocation)
+            elif step is Step.CLAIM and (revocation.reach is Reach.TOKEN or awaits is not None):
+                alone.append(revocation)  # what waited for its successor calls nobody, so its reach is no matter
             elif step is Step.CLAIM and revocation.reach is Reach.FAMILY:
                 claimed += _claim_family(revocation, now, world, swept)
             elif step is Step.CLAIM:
@@ -313,10 +388,19 @@ def _learned_account(revocation: Revocation, world: Revoking) -> str | None:
     return digest
 
 
-def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> "Update | tuple[Client, list[Material]]":
-    """What a claimed revocation needs to be sent; or how it settles because it cannot be."""
+def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> Update | Underway:
+    """What a claimed revocation needs to be sent; or how it settles because it cannot be, or need not be."""
     revocation = claim.revocation
     now = world.clock.now()
+    if revocation.renewed is not None:
+        [(awaits, again)] = awaited([revocation], world).values()
+        if awaits is Awaited.WAIT:
+            return world.store.defer(claim, attempts=revocation.attempts, next_at=again, excused=True)
+        if awaits is Awaited.CONFIRM and not revocation.expected:
+            swept.confirmed += 1
+            return world.store.settle(claim, now, RevocationState.CONFIRMED)
+        swept.unconfirmed += 1
+        return world.store.settle(claim, now, RevocationState.UNCONFIRMED)
     counted = replace(revocation, claims=revocation.claims + 1)
     ladder = retry_at(now, revocation.attempts + 1, revocation.deadline or now)
     if is_poison(counted):
@@ -338,7 +422,7 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> "Update | tuple[
         return world.store.defer(claim, attempts=revocation.attempts, next_at=next_at, excused=True)
     if not client.facts.revocable or not all(client.facts.may_take(each.kind) for each in materials):
         return world.store.settle(claim, now, RevocationState.UNSUPPORTED)
-    return client, materials
+    return Underway(client, tuple(materials))
 
 
 def _opened(revocation: Revocation, world: Revoking) -> list[Material]:
@@ -357,7 +441,8 @@ async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], 
     was sent.
     """
     answers: list[RevokeAnswer] = []
-    for material in materials:
+    riding = {"refresh_token"} if client.facts.renews_in_queue else set()
+    for material in (each for each in materials if each.kind not in riding):
         # Right before the send: a worker that was frozen since its claim must not send under a lease that may be
         # another's by now.
         limit = call_limit_ms(clock.now(), claim.until)
@@ -367,8 +452,16 @@ async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], 
     return weakest(answers)
 
 
-def _settlement_of(claim: Claimed, answer: RevokeAnswer | None, world: Revoking, swept: Swept) -> Update:
-    """The write that the answer asks for."""
+def _settlement_of(
+    claim: Claimed,
+    answer: RevokeAnswer | None,
+    world: Revoking,
+    swept: Swept,
+    *,
+    renewal: str | None = None,
+    meaning: Renewed | None = None,
+) -> Update:
+    """The write that the answer asks for. *renewal* is the refresh that is open, *meaning* what it was answered."""
     revocation, now = claim.revocation, world.clock.now()
     if answer is None:
         swept.given_back += 1
@@ -376,17 +469,25 @@ def _settlement_of(claim: Claimed, answer: RevokeAnswer | None, world: Revoking,
     match settlement(revocation, answer):
         case Settlement.CONFIRMED:
             swept.confirmed += 1
-            return world.store.settle(claim, now, RevocationState.CONFIRMED)
+            return world.store.settle(claim, now, RevocationState.CONFIRMED, renewal=renewal)
         case Settlement.UNCONFIRMED:
             swept.unconfirmed += 1
-            return world.store.settle(claim, now, RevocationState.UNCONFIRMED)
+            return world.store.settle(claim, now, RevocationState.UNCONFIRMED, renewal=renewal)
         case Settlement.DEFERRED | Settlement.HELD_UNTIL_LEASE_END as settled:
             # An attempt like any other, and counted: else a provider that times out for some minutes makes poison.
             swept.deferred += 1
             attempts = revocation.attempts + 1
             next_at = retry_at(now, attempts, revocation.deadline or now, answer.retry_after_ms)
-            held = settled is Settlement.HELD_UNTIL_LEASE_END
-            return world.store.defer(claim, attempts=attempts, next_at=next_at, keeps_lease=held)
+            unseen = meaning is Renewed.UNSEEN  # its successor may still be issued under this claim
+            swept.refused += answer.outcome is RevokeOutcome.PERMANENT_ERROR
+            held = settled is Settlement.HELD_UNTIL_LEASE_END or unseen
+            return world.store.defer(
+                claim,
+                attempts=attempts,
+                next_at=next_at,
+                keeps_lease=held,
+                withdraws=renewal is not None and not unseen,
+            )
 
 
 # --- after a settle --------------------------------------------------------------------------------------------------

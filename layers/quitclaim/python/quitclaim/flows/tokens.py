@@ -44,6 +44,7 @@ from quitclaim.domain.revocations import (
     deadline_of,
     kinds_of,
     material_of,
+    named_by,
 )
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.stop import StopReason
@@ -364,19 +365,20 @@ def _saved(
     kept = fresh.refresh_token or tokens.refresh_token
     pair = replace(tokens, access_token=fresh.access_token, refresh_token=kept, token_type=fresh.token_type)
     facts = client.facts
-    material = _material(before, pair, client)
     others = before.attempts - {attempt}
     survives = facts.old_token_survives and not before.reach.ends_old_tokens
     lifetime = fresh.expires_in_s if fresh.expires_in_s is not None else _default_s(facts)
+    access_until = None if lifetime is None else now + lifetime * SECOND
+    material = _material(before, pair, client, access_until)
     ends = now + fresh.refresh_expires_in_s * SECOND if fresh.refresh_expires_in_s else before.refresh_until
     after = replace(
         before,
         tv=version,
         use=vault.seal_for_use(ref, before.generation, version, pair),
         revoke=vault.seal_revoke_only(before.rid, before.generation, version, before.pair, material),
-        fp=vault.fingerprint(material[0].token),
+        fp=vault.fingerprint(named_by(material)),
         takes=facts.taken(kinds_of(material)),
-        access_until=None if lifetime is None else now + lifetime * SECOND,
+        access_until=access_until,
         refresh_until=ends,
         keep_alive_at=keep_alive_at(now, facts.idle_limit_ms) if kept is not None else None,
         expiring_at=before.expiring_at if is_same_end(before.refresh_until, ends) else expiring_at(now, ends),
@@ -424,11 +426,11 @@ def _default_s(facts: ProviderFacts) -> int | None:
 
 def _replaced(before: Grant, attempt: str, tokens: TokenPair, client: Client, world: HandingOut) -> Revocation:
     """The rotated token that stays valid and that no revocation of its successor reaches (custody rule 6)."""
-    material = _material(before, tokens, client)
+    material = _material(before, tokens, client, before.access_until)
     return _queued(before, f"{attempt}.old", before.tv, material, client, world)
 
 
-def _material(grant: Grant, pair: TokenPair, client: Client) -> tuple[Material, ...]:
+def _material(grant: Grant, pair: TokenPair, client: Client, access_until: int | None) -> tuple[Material, ...]:
     """What must be revoked of *pair*, with what the provider's addresses need of it."""
     return material_of(
         client.facts.takes,
@@ -438,6 +440,8 @@ def _material(grant: Grant, pair: TokenPair, client: Client) -> tuple[Material, 
         ends_pair=client.facts.ends_pair,
         account_id=pair.account_id,
         variables=pair.variables,
+        renewable=client.facts.renews_in_queue,
+        access_until=access_until,
     )
 
 

@@ -386,9 +386,12 @@ def judge_revoke(spec: ProviderSpec, answer: Answer) -> RevokeAnswer:
     if any(_matches(pattern, answer, body) for pattern in told.ambiguous):
         return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)
     if told.success is None and 200 <= answer.status < 300 and answer.status != 202 and not body.has_error:
-        return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)  # it looks like one; nobody has read that it is
+        # It looks like one; nobody has read that it is.
+        return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after, seems_done=True)
     if body.error_code in WRONG_REQUEST or any(_matches(pattern, answer, body) for pattern in told.permanent_errors):
         return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, reason, after)
+    if answer.status == 401 and told.takes == "access":
+        return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)  # dead or expired: nobody has read which
     # What broke on the way may have been done; a refusal was not.
     outcome = RevokeOutcome.UNKNOWN if answer.status >= 500 else RevokeOutcome.DEFERRED
     return RevokeAnswer(outcome, reason, after)

@@ -11,9 +11,10 @@ from typing import Any, Final, Self
 
 from quitclaim.domain.outcomes import RevokeAnswer, RevokeOutcome
 from quitclaim.domain.revocations import Claimed
+from quitclaim.ports import CallAnswer
 from quitclaim.providers.client import ProviderHttp
 
-type Call = Callable[[], Coroutine[Any, Any, RevokeAnswer | None]]
+type Call = Callable[[], Coroutine[Any, Any, CallAnswer]]
 
 START_S: Final = 10.0
 """Longer than any start takes, far shorter than an invocation."""
@@ -29,7 +30,7 @@ class CallsInFlight:
         self._limit = limit
         self._on_fault = on_fault
         self._loop = asyncio.new_event_loop()
-        self._answers: queue.SimpleQueue[tuple[Claimed, Future[RevokeAnswer | None]]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[tuple[Claimed, Future[CallAnswer]]] = queue.SimpleQueue()
         self._open = 0
         self._over = asyncio.Event()
         self._ready: Future[None] = Future()
@@ -62,17 +63,17 @@ class CallsInFlight:
         answered = asyncio.run_coroutine_threadsafe(call(), self._loop)
         answered.add_done_callback(partial(self._hand_over, claim))
 
-    def _hand_over(self, claim: Claimed, answered: Future[RevokeAnswer | None]) -> None:
+    def _hand_over(self, claim: Claimed, answered: Future[CallAnswer]) -> None:
         if not answered.cancelled():  # as it is where nobody waits for it any more
             self._answers.put((claim, answered))
 
-    def finished(self, *, at_most: int, wait_ms: int) -> list[tuple[Claimed, RevokeAnswer | None]]:
+    def finished(self, *, at_most: int, wait_ms: int) -> list[tuple[Claimed, CallAnswer]]:
         """
         What has been answered: *at_most* so many, or what there is after *wait_ms*. Who is told of faults hears of each
         call that raised, here and not in the loop's thread.
         """
         until = time.monotonic() + wait_ms / 1000
-        found: list[tuple[Claimed, RevokeAnswer | None]] = []
+        found: list[tuple[Claimed, CallAnswer]] = []
         while self._open and len(found) < at_most:
             try:
                 claim, answered = self._answers.get(timeout=max(until - time.monotonic(), 0.001))

@@ -223,6 +223,14 @@ class OAuthClient:
         """Whose grant it is."""
         return oauth2.identity(self._http.sync, self._spec, access_token, timeout_ms, self._known(variables))
 
+    async def renew(
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+    ) -> TokenAnswer:
+        """As `refresh`, among others: one request. Raises `ClientConfigError` before anything is sent."""
+        secret, known = self._secret(), self._known(variables)
+        async with self._http.revoking() as http:
+            return await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
         """The end of a token at the provider: one request. Raises `ClientConfigError` before anything is sent."""
         known = self._known(material.variables)

@@ -286,6 +286,24 @@ def refresh(
     return judge_token(spec, send(http, request, timeout_ms), "refresh", sent, variables)
 
 
+async def renew(
+    http: httpx.AsyncClient,
+    spec: ProviderSpec,
+    client: ProviderClient,
+    secret: Secret | None,
+    refresh_token: Secret,
+    timeout_ms: int,
+    variables: Values = NO_VALUES,
+) -> TokenAnswer:
+    """As `refresh`, among the revocations in flight."""
+    try:
+        request = build_refresh(spec, client, secret, refresh_token, variables)
+    except PlaceholderRefusedError:
+        return UNADDRESSED
+    sent = frozenset({refresh_token.reveal()})
+    return judge_token(spec, await send_async(http, request, timeout_ms), "refresh", sent, variables)
+
+
 # --- identity -----------------------------------------------------------------------------------------------------
 
 

@@ -302,6 +302,7 @@ class RevokeSweep:
             parts.vault,
             parts.clock,
             calls,
+            parts.ids,
             on_fault=parts.tell_fault,
             first_shard=first_shard,
         )

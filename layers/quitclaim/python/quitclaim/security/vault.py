@@ -86,7 +86,11 @@ class RingVault:
         self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
     ) -> bytes:
         """What the provider's revocation takes of a pair, to be opened by the revocation worker alone."""
-        body: dict[str, Any] = {"tokens": [[each.kind, each.token.reveal()] for each in material]}
+        body: dict[str, Any] = {
+            "tokens": [
+                [each.kind, each.token.reveal(), *([] if each.until is None else [each.until])] for each in material
+            ]
+        }
         variables = next((each.variables for each in material if each.variables), None)
         if variables:  # of the grant, and so the same for all of its tokens
             body["variables"] = dict(variables)
@@ -98,7 +102,9 @@ class RingVault:
         """What the provider's revocation takes of a pair."""
         body = self._open(sealed, _revoke(rid, generation, token_version, pair))
         variables = body.get("variables", {})
-        return tuple(Material(_text(kind), Secret(_text(token)), variables) for kind, token in body["tokens"])
+        return tuple(
+            Material(_text(kind), Secret(_text(token)), variables, *until) for kind, token, *until in body["tokens"]
+        )
 
     def seal_identity(self, rid: str, generation: int, access_token: Secret) -> bytes:
         """An access token kept only to learn whose grant it is."""

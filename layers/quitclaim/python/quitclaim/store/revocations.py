@@ -1,11 +1,14 @@
-"""The writes of revocations: rows 28-41 of the table of writes (docs/table.md), in the order of a revocation's life."""
+"""
+The writes of revocations: rows 28-41 and 59-61 of the table of writes (docs/table.md), in the order of a revocation's
+life.
+"""
 
 from collections.abc import Callable, Sequence
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.events import Event, EventKind
-from quitclaim.domain.limits import BATCH, COMPACT_MS, GUARD_MS, SHARDS
+from quitclaim.domain.limits import BATCH, COMPACT_MS, GUARD_MS, MINUTE, SHARDS
 from quitclaim.domain.revocations import Claimed, Revocation, RevocationState, claim_end
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
@@ -52,7 +55,7 @@ from quitclaim.store.keys import (
     rid_of,
 )
 from quitclaim.store.reads import revocation_of
-from quitclaim.store.stamps import finish_due, intent_due, notice_attention, receipt_item, revoke_due
+from quitclaim.store.stamps import finish_due, intent_due, notice_attention, receipt_item, revocation_item, revoke_due
 from quitclaim.store.tokens import lease_free
 
 type OnFault = Callable[[Exception], None]
@@ -70,7 +73,19 @@ def no_successor_expected(now: int) -> AnyOf:
 
 def claimable(now: int) -> Condition:
     """Row 28: pending, due, before its deadline, and nobody else's."""
-    return (PENDING, at_most("next", now), more("deadline", now), lease_free(now), no_successor_expected(now))
+    return (
+        PENDING,
+        at_most("next", now),
+        more("deadline", now),
+        lease_free(now),
+        no_successor_expected(now),
+        absent("renewing"),
+    )
+
+
+def renewal_open(now: int) -> Condition:
+    """Row 61: a refresh under a claim whose lease, guard included, ended unseen."""
+    return (PENDING, present("renewing"), lease_free(now))
 
 
 def settleable(lease: str) -> Condition:
@@ -218,17 +233,18 @@ class RevocationStore:
 
     # --- settle ---
 
-    def settle(self, claimed: Claimed, now: int, state: RevocationState) -> Update:
+    def settle(self, claimed: Claimed, now: int, state: RevocationState, *, renewal: str | None = None) -> Update:
         """
         Rows 33 and 34: confirmed, unconfirmed (confirmed, but a successor was lost) or unsupported (there is no call to
         make).
 
-        The provider's word, for this token only; the material is erased, and the finishing step is due.
+        The provider's word, for this token only; the material is erased, and the finishing step is due. *renewal*: the
+        refresh that was open and whose refusal is that word; else none may be open.
         """
         revocation = claimed.revocation
-        lost: tuple[Clause, ...] = (absent("lost"),)
+        lost: Condition = (absent("lost"),)
         if state is RevocationState.UNCONFIRMED:
-            lost = (present("lost"),)
+            lost = (any_of(present("lost"), present("renewed")),)
         elif state is RevocationState.UNSUPPORTED:
             lost = ()
         put: Item = {
@@ -242,23 +258,37 @@ class RevocationStore:
             put |= notice_attention(revocation, state, now)
         return Update(
             revocation_key(revocation.rid),
-            (*settleable(claimed.lease), more("deadline", now), absent("expected"), *lost),
+            (
+                *settleable(claimed.lease),
+                more("deadline", now),
+                absent("expected"),
+                absent("renewing") if renewal is None else equals("renewing", renewal),
+                *lost,
+            ),
             put=put,
             remove=(
-                *("material", "identity", "lease", "lease_until", "next"),
+                *("material", "identity", "lease", "lease_until", "next", "renewing"),
                 *(() if state.is_notice else ATTENTION),  # it may have been quarantined before
             ),
             increase={"v": 1},
         )
 
     def defer(
-        self, claimed: Claimed, *, attempts: int, next_at: int, excused: bool = False, keeps_lease: bool = False
+        self,
+        claimed: Claimed,
+        *,
+        attempts: int,
+        next_at: int,
+        excused: bool = False,
+        keeps_lease: bool = False,
+        withdraws: bool = False,
     ) -> Update:
         """
         Row 35: tried and not confirmed (one attempt more), given back unsent, or its key is away (no attempt more, and
         the claim is *excused*: it says nothing against the item).
 
         *keeps_lease*: the call may still act, so nobody else claims it before the lease ends (custody rule 12).
+        *withdraws*: its refresh gave nothing, and is open no more.
         """
         revocation = claimed.revocation
         return Update(
@@ -271,9 +301,84 @@ class RevocationStore:
                 "op": _settles(claimed),
                 **revoke_due(revocation.rid, revocation.client, min(next_at, revocation.deadline or next_at)),
             },
-            remove=() if keeps_lease else ("lease", "lease_until"),
+            remove=(() if keeps_lease else ("lease", "lease_until")) + (("renewing",) if withdraws else ()),
             increase={"v": 1},
         )
+
+    # --- renewed in the queue ---
+
+    def record_renewal(self, claimed: Claimed, attempt: str) -> None:
+        """Row 59. A refresh of the queued token is on record, under its claim, before it is sent."""
+        commit = self._commit()
+        update = Update(
+            revocation_key(claimed.revocation.rid),
+            (*settleable(claimed.lease), absent("renewing"), absent("renewed")),
+            put={"renewing": attempt},
+        )
+        commit.update("revocation", update, revocation_of)
+        commit.run()
+
+    def put_back(
+        self,
+        claimed: Claimed,
+        attempt: str,
+        successor: Revocation,
+        now: int,
+        *,
+        intent_generation: int | None,
+        loses: bool = False,
+        alone: bool = False,
+    ) -> None:
+        """
+        Row 60 (class L). What the refresh gave is queued, as an item of its own, and its predecessor waits for it.
+
+        *loses*: the answer was not seen whole. *alone*: after a refusal that showed the predecessor to have moved on;
+        it stays as it is, and the successor is queued beside it.
+        """
+        before = claimed.revocation
+        commit = self._commit()
+        commit.create("successor", revocation_key(successor.rid), "revocation", revocation_item(successor))
+        if before.is_listed:
+            owed = Update(
+                barrier_key(before.ref.of_owner, before.client), (), include={"owed": frozenset({successor.rid})}
+            )
+            commit.upsert("barrier", "barrier", owed)
+        if not alone:
+            next_at = min(now + MINUTE, before.deadline or now)
+            commit.update(
+                "revocation",
+                Update(
+                    revocation_key(before.rid),
+                    (PENDING, equals("renewing", attempt)),
+                    put={
+                        "renewed": successor.rid,
+                        "next": next_at,
+                        **({"lost": True} if loses else {}),
+                        **revoke_due(before.rid, before.client, next_at),
+                    },
+                    remove=("renewing", "lease", "lease_until"),
+                ),
+                revocation_of,
+            )
+        if intent_generation is not None:
+            rids = frozenset({successor.rid})
+            commit.update("intent", Update(intent_key(before.ref, intent_generation), THERE, include={"rids": rids}))
+        commit.run()
+
+    def forget_renewal(self, revocation: Revocation, now: int, *, loses: bool) -> None:
+        """
+        Row 61. The claim under which the token was refreshed ended unseen. *loses*: a successor may be alive, so it is
+        never `confirmed` any more.
+        """
+        commit = self._commit()
+        update = Update(
+            revocation_key(revocation.rid),
+            (*renewal_open(now), equals("renewing", revocation.renewing)),
+            put={"lost": True} if loses else {},
+            remove=("renewing", "lease", "lease_until"),
+        )
+        commit.update("revocation", update, revocation_of)
+        commit.run()
 
     def quarantine(self, claimed: Claimed, now: int, next_at: int, *, excused: bool = False) -> Update:
         """
@@ -323,7 +428,10 @@ class RevocationStore:
                     **finish_due(revocation.rid, now),
                     **notice_attention(revocation, state, now),
                 },
-                remove=("material", "identity", "lease", "lease_until", "next", "expected", "expected_until"),
+                remove=(
+                    *("material", "identity", "lease", "lease_until", "next", "expected", "expected_until"),
+                    "renewing",
+                ),
             ),
             revocation_of,
         )

@@ -1,0 +1,159 @@
+"""
+When a queued token is refreshed: to have a living access token where the provider's revocation takes no other, and to
+learn what an answer means that by itself proves nothing.
+
+Such a refresh is one like any other (custody rules 3-5): on record before it is sent, and what it gives lies in the
+queue, as an item of its own, before it is used.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.limits import DOUBTS
+from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
+from quitclaim.domain.revocations import Material, Revocation, RevocationState
+from quitclaim.domain.secret import Secret
+
+DONE = frozenset({RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE})
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """Why a queued token is refreshed, and with which token."""
+
+    refresh_token: Secret
+    answered: RevokeAnswer | None  # what the revocation was answered before; None: nothing was sent
+    is_doubt: bool  # the answer is the reason, and not the access token's age
+
+
+def renewal_before(revocation: Revocation, materials: Sequence[Material], facts: ProviderFacts, now: int) -> bool:
+    """Whether a refresh must come before any revocation: an access token is taken, and none is alive."""
+    if not facts.renews_in_queue or not _may_renew(revocation, materials):
+        return False
+    access = _of_kind(materials, "access_token")
+    return access is None or (access.until is not None and access.until <= now)
+
+
+def renewal_after(
+    revocation: Revocation, materials: Sequence[Material], facts: ProviderFacts, answer: RevokeAnswer, now: int
+) -> Renewal | None:
+    """
+    The refresh that tells what *answer* means; None where it says enough, or nothing can be asked.
+
+    A success speaks for the refresh token beside the access token only where the call reaches it; else the provider is
+    asked whether it still takes that. An answer that is given for a dead and for an expired token alike is settled by
+    the same question.
+    """
+    refresh = _of_kind(materials, "refresh_token")
+    if refresh is None or not facts.refreshable or not _may_renew(revocation, materials):
+        return None
+    covers = revocation.reach.ends_old_tokens or facts.ends_pair
+    is_open = answer.outcome in DONE and facts.takes == "access" and not covers and not revocation.lost
+    if answer.outcome is not RevokeOutcome.AMBIGUOUS and not is_open:
+        return None
+    access = _of_kind(materials, "access_token")
+    has_expired = access is not None and access.until is not None and access.until <= now
+    return Renewal(refresh.token, answer, is_doubt=is_open or answer.seems_done or not has_expired)
+
+
+def first_renewal(materials: Sequence[Material]) -> Renewal:
+    """The refresh before any revocation."""
+    refresh = _of_kind(materials, "refresh_token")
+    assert refresh is not None  # noqa: S101 - `renewal_before` says so
+    return Renewal(refresh.token, None, is_doubt=False)
+
+
+def _may_renew(revocation: Revocation, materials: Sequence[Material]) -> bool:
+    """One pair only: of two, each has its own refresh token, and one item can wait for one successor."""
+    return (
+        len(revocation.material) == 1
+        and _of_kind(materials, "refresh_token") is not None
+        and (revocation.doubts < DOUBTS)
+    )
+
+
+def _of_kind(materials: Sequence[Material], kind: str) -> Material | None:
+    return next((each for each in materials if each.kind == kind), None)
+
+
+class Renewed(StrEnum):
+    """What a renewal's answer makes of the item."""
+
+    GONE = "gone"  # the provider takes the refresh token no more
+    SUCCESSOR = "successor"  # it gave tokens: they are queued
+    LATER = "later"  # nothing was done
+    UNSEEN = "unseen"  # something may have been given
+
+
+def meaning_of(renewal: Renewal, answer: TokenAnswer) -> Renewed:
+    """
+    The provider's verdict on the refresh token is one on the grant.
+
+    A refusal in words that are no known verdict is one only beside the revocation's own success (RB-16): then two
+    answers say the same.
+    """
+    if answer.grant is not None or answer.salvaged:
+        return Renewed.SUCCESSOR
+    was_done = renewal.answered is not None and renewal.answered.outcome in DONE
+    if answer.outcome is Outcome.REJECTED or (answer.is_unexplained and was_done):
+        return Renewed.GONE
+    return Renewed.UNSEEN if answer.outcome is Outcome.UNKNOWN else Renewed.LATER
+
+
+def successor_of(revocation: Revocation, renewal: Renewal, rid: str, now: int, *, survived: bool) -> Revocation:
+    """
+    The item for what a renewal gave, without its material: the same obligation, so with the same deadline.
+
+    *survived*: the refresh token outlived a revocation that counted as done. The next success will be worth no more, so
+    it can end in a removal notice only.
+    """
+    doubts = revocation.doubts + (1 if renewal.is_doubt else 0)
+    return replace(
+        revocation,
+        rid=rid,
+        state=RevocationState.PENDING,
+        queued=now,
+        next=now,
+        identity=None,
+        exchange=None,
+        saved_by=frozenset(),
+        attempts=0,
+        claims=0,
+        excused=0,
+        lease=None,
+        lease_until=None,
+        expected=frozenset(),
+        expected_until=None,
+        lost=True if survived and doubts >= DOUBTS else None,
+        quarantined=None,
+        renewing=None,
+        renewed=None,
+        doubts=doubts,
+        v=0,
+    )
+
+
+class Awaited(StrEnum):
+    """What an item that handed over to a successor does next."""
+
+    WAIT = "wait"
+    CONFIRM = "confirm"
+    GIVE_UP = "give up"  # it ends in a removal notice
+
+
+def after_successor(revocation: Revocation, successor: Revocation | None, facts: ProviderFacts | None) -> Awaited:
+    """
+    Decide by the item that holds what this one's refresh gave.
+
+    Its confirmation speaks for this one where the provider's call reaches back to it, or the rotation ended this one's
+    tokens; where a predecessor is known to live on, it does not (custody rule 6).
+    """
+    if successor is None:
+        return Awaited.GIVE_UP  # a corruption: told of as any missing item is
+    if not successor.state.is_terminal:
+        return Awaited.WAIT
+    survives = facts is None or (facts.old_token_survives and not revocation.reach.ends_old_tokens)
+    is_clear = not revocation.lost and not survives
+    return Awaited.CONFIRM if successor.state is RevocationState.CONFIRMED and is_clear else Awaited.GIVE_UP

@@ -1,0 +1,209 @@
+"""
+Refreshing a queued token, under the claim of its revocation.
+
+1. `record_renewal`: on record before it is sent (custody rule 3). Crash or no answer: the claim's lease ends, the item
+   is never `confirmed` any more unless nothing can have been lost, and it goes on with what it has.
+2. `put_back`: what the provider gave is in the queue, as an item of its own, before anybody uses it (custody rule 4);
+   the stop and the barrier know it (custody rule 5). Refused, because the predecessor moved on: it is queued alone.
+   Crash before it: as after 1. Crash after it: the successor is due like any other.
+3. The successor is revoked; its predecessor waits for its end.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from quitclaim.domain.errors import ClientConfigError, MovedError, ProviderNotRegisteredError
+from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.limits import MINUTE, SECOND
+from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
+from quitclaim.domain.renewals import (
+    DONE,
+    Awaited,
+    Renewal,
+    Renewed,
+    after_successor,
+    meaning_of,
+    successor_of,
+)
+from quitclaim.domain.revocations import (
+    Claimed,
+    Material,
+    Revocation,
+    SealedMaterial,
+    call_limit_ms,
+    kinds_of,
+    material_of,
+    named_by,
+)
+from quitclaim.ports import Client, Clients, Clock
+
+if TYPE_CHECKING:
+    from quitclaim.flows.revocations import Revoking
+
+TRIES = 5
+
+
+@dataclass(frozen=True)
+class Underway:
+    """A claim on its way: what it was made ready with, and the refresh that is open under it."""
+
+    client: Client
+    materials: tuple[Material, ...]
+    renewal: Renewal | None = None
+    attempt: str = ""
+
+
+def start_renewal(claim: Claimed, underway: Underway, renewal: Renewal, world: "Revoking") -> Underway:
+    """Record the refresh, then send it on its way. Raises `MovedError` where the claim is another's by now."""
+    attempt = world.ids.new_id()
+    world.store.record_renewal(claim, attempt)
+    variables = underway.materials[0].variables
+    world.calls.start(claim, partial(_asked, claim, underway.client, renewal, variables, world.clock))
+    return replace(underway, renewal=renewal, attempt=attempt)
+
+
+async def _asked(
+    claim: Claimed, client: Client, renewal: Renewal, variables: Mapping[str, str], clock: Clock
+) -> TokenAnswer:
+    # Right before the send: it leaves only while its record is open (custody rule 1).
+    limit = call_limit_ms(clock.now(), claim.until)
+    if limit is None:
+        return TokenAnswer(Outcome.NOT_SENT, "out_of_time")
+    return await client.renew(refresh_token=renewal.refresh_token, timeout_ms=limit, variables=variables)
+
+
+def as_token_answer(answer: RevokeAnswer | TokenAnswer | None) -> TokenAnswer:
+    """What a call that failed on our side is taken for: it may have been sent."""
+    return answer if isinstance(answer, TokenAnswer) else TokenAnswer(Outcome.UNKNOWN, "failed")
+
+
+def verdict(underway: Underway, answer: TokenAnswer) -> tuple[Renewed, RevokeAnswer]:
+    """What the refresh says, and how the revocation is answered by it where it gave nothing to queue."""
+    assert underway.renewal is not None  # noqa: S101 - the caller has one
+    meaning = meaning_of(underway.renewal, answer)
+    if meaning is Renewed.GONE:
+        before = underway.renewal.answered
+        done = before is not None and before.outcome in DONE
+        return meaning, before if done and before is not None else RevokeAnswer(
+            RevokeOutcome.ALREADY_GONE, "refresh_refused"
+        )
+    outcome = RevokeOutcome.PERMANENT_ERROR if answer.config_fault else RevokeOutcome.DEFERRED
+    if meaning is Renewed.UNSEEN:
+        outcome = RevokeOutcome.UNKNOWN
+    return meaning, RevokeAnswer(outcome, answer.reason, answer.retry_after_ms)
+
+
+def queue_successor(claim: Claimed, underway: Underway, answer: TokenAnswer, world: "Revoking") -> str:
+    """Put what the refresh gave into the queue; the id of its item."""
+    assert underway.renewal is not None  # noqa: S101 - the caller has one
+    before, now = claim.revocation, world.clock.now()
+    materials = _given(underway, answer, before, now)
+    answered = underway.renewal.answered
+    survived = answered is not None and (answered.outcome in DONE or answered.seems_done)
+    successor = successor_of(before, underway.renewal, underway.attempt, now, survived=survived)
+    [sealed] = before.material
+    version = sealed.tv + 1
+    successor = replace(
+        successor,
+        takes=kinds_of(materials),
+        fp=frozenset({world.vault.fingerprint(named_by(materials))}),
+        tv=version,
+        material=(
+            SealedMaterial(
+                world.vault.seal_revoke_only(successor.rid, before.generation, version, sealed.pair, materials),
+                kinds_of(materials),
+                sealed.pair,
+                version,
+            ),
+        ),
+    )
+    _put_back(claim, successor, now, loses=answer.grant is None, world=world)
+    return successor.rid
+
+
+def _given(underway: Underway, answer: TokenAnswer, before: Revocation, now: int) -> tuple[Material, ...]:
+    """What must be revoked of the answer, and the refresh token by which it is renewed again."""
+    assert underway.renewal is not None  # noqa: S101 - the caller has one
+    grant, facts, variables = answer.grant, underway.client.facts, underway.materials[0].variables
+    if grant is None:
+        return tuple(Material(each.kind, each.token, variables) for each in answer.salvaged)
+    lifetime = grant.expires_in_s * SECOND if grant.expires_in_s is not None else facts.access_ttl_ms
+    return material_of(
+        facts.takes,
+        before.reach,
+        grant.access_token,
+        grant.refresh_token or underway.renewal.refresh_token,
+        ends_pair=facts.ends_pair,
+        variables=variables,
+        renewable=facts.renews_in_queue,
+        access_until=None if lifetime is None else now + lifetime,
+    )
+
+
+def _put_back(claim: Claimed, successor: Revocation, now: int, *, loses: bool, world: "Revoking") -> None:
+    before, alone = claim.revocation, False
+    for attempt in range(TRIES + 1):
+        generations = [each.generation for each in world.reads.intents(before.ref)]
+        is_last = attempt == TRIES
+        try:
+            world.store.put_back(
+                claim,
+                successor.rid,
+                successor,
+                now,
+                intent_generation=before.generation if before.generation in generations and not is_last else None,
+                loses=loses,
+                alone=alone or is_last,
+            )
+        except MovedError as moved:
+            if "successor" in moved.seen:
+                return  # by an earlier try of this very operation: nobody else uses its id
+            alone = alone or "revocation" in moved.seen
+            continue
+        return
+
+
+# --- afterwards ------------------------------------------------------------------------------------------------------
+
+
+def forget_unseen(revocation: Revocation, now: int, world: "Revoking") -> Revocation:
+    """
+    The item without the refresh whose answer nobody saw. Nothing is lost by it where the provider does not rotate and
+    the revocation ends everything that came of the refresh token. Raises `MovedError`.
+    """
+    facts = _facts_of(revocation, world.clients)
+    covers = revocation.reach.ends_old_tokens or (facts is not None and facts.ends_pair)
+    loses = facts is None or facts.may_rotate or not covers
+    world.store.forget_renewal(revocation, now, loses=loses)
+    return replace(
+        revocation,
+        renewing=None,
+        lost=True if loses or revocation.lost else None,
+        lease=None,
+        lease_until=None,
+        v=revocation.v + 1,
+    )
+
+
+def awaited(revocations: Sequence[Revocation], world: "Revoking") -> dict[str, tuple[Awaited, int]]:
+    """Of each that handed over to a successor: what it does next, and when to look again if it waits."""
+    rids = [each.renewed for each in revocations if each.renewed is not None]
+    found = {each.rid: each for each in world.store.read(rids)}
+    told: dict[str, tuple[Awaited, int]] = {}
+    for each in revocations:
+        if each.renewed is None:
+            continue
+        successor = found.get(each.renewed)
+        step = after_successor(each, successor, _facts_of(each, world.clients))
+        again = max(world.clock.now(), (successor.next if successor else None) or 0) + MINUTE
+        told[each.rid] = (step, min(again, each.deadline or again))
+    return told
+
+
+def _facts_of(revocation: Revocation, clients: Clients) -> ProviderFacts | None:
+    try:
+        return clients.named(revocation.client).facts
+    except (ProviderNotRegisteredError, ClientConfigError):
+        return None

@@ -1,0 +1,165 @@
+"""When a queued token is refreshed, what the answer makes of it, and how long a predecessor waits."""
+
+import itertools
+
+import pytest
+
+from quitclaim.domain.facts import OldToken
+from quitclaim.domain.limits import DOUBTS
+from quitclaim.domain.outcomes import LooseToken, Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer, TokenGrant
+from quitclaim.domain.renewals import (
+    Awaited,
+    Renewal,
+    Renewed,
+    after_successor,
+    meaning_of,
+    renewal_after,
+    renewal_before,
+    successor_of,
+)
+from quitclaim.domain.revocations import Material, Reach, Revocation, RevocationState, SealedMaterial
+from quitclaim.domain.secret import Secret
+from tests.domain.values import NOW, a_revocation, facts
+
+ACCESS, REFRESH = Secret("access"), Secret("refresh")
+SEALED = SealedMaterial(b"sealed", "access_token+refresh_token", "main", 3)
+RENEWS = {"takes": "access", "refreshable": True, "needs_live_access_token": True}
+
+
+def queued(**changes: object) -> Revocation:
+    """A queued pair."""
+    return a_revocation(material=(SEALED,), **changes)
+
+
+def pair(until: int | None = None) -> tuple[Material, ...]:
+    """An access token and what renews it."""
+    return Material("access_token", ACCESS, until=until), Material("refresh_token", REFRESH)
+
+
+@pytest.mark.parametrize(("until", "renews"), [(None, False), (NOW - 1, True), (NOW, True), (NOW + 1, False)])
+def test_it_is_renewed_first_where_its_access_token_has_expired(until: int | None, renews: bool) -> None:
+    """Or where there is none; never where the provider takes another kind, or nothing renews."""
+    assert renewal_before(queued(), pair(until), facts(**RENEWS), NOW) is renews
+    assert renewal_before(queued(), pair()[1:], facts(**RENEWS), NOW)
+    assert not renewal_before(queued(), pair(until)[:1], facts(**RENEWS), NOW)
+    for change in ({"takes": "refresh"}, {"takes": "either"}, {"refreshable": False}):
+        assert not renewal_before(queued(), pair(until), facts(**RENEWS | change), NOW)
+    assert not renewal_before(queued(), pair(until), facts(**RENEWS | {"needs_live_access_token": False}), NOW)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reach", "ends_pair"), list(itertools.product(RevokeOutcome, Reach, [True, False]))
+)
+def test_an_answer_is_checked_where_it_does_not_speak_for_the_refresh_token(
+    outcome: RevokeOutcome, reach: Reach, ends_pair: bool
+) -> None:
+    """Ambiguous always; a success where the call is not known to reach the refresh token."""
+    asked = renewal_after(queued(reach=reach), pair(), facts(**RENEWS, ends_pair=ends_pair), RevokeAnswer(outcome), NOW)
+
+    covers = reach.ends_old_tokens or ends_pair
+    is_success = outcome in (RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE)
+    assert (asked is not None) is (outcome is RevokeOutcome.AMBIGUOUS or (is_success and not covers))
+
+
+def test_nothing_is_asked_that_cannot_be_answered() -> None:
+    """No refresh token, several pairs, too many doubts, or a success that is worth nothing anyway."""
+    ambiguous, done = RevokeAnswer(RevokeOutcome.AMBIGUOUS), RevokeAnswer(RevokeOutcome.CONFIRMED)
+    of = facts(**RENEWS)
+
+    assert renewal_after(queued(), pair()[:1], of, ambiguous, NOW) is None
+    assert renewal_after(a_revocation(material=(SEALED, SEALED)), pair(), of, ambiguous, NOW) is None
+    assert renewal_after(queued(doubts=DOUBTS), pair(), of, ambiguous, NOW) is None
+    assert renewal_after(queued(lost=True), pair(), of, done, NOW) is None
+    assert renewal_after(queued(lost=True), pair(), of, ambiguous, NOW) is not None
+
+
+@pytest.mark.parametrize(
+    ("answer", "until", "is_doubt"),
+    [
+        (RevokeAnswer(RevokeOutcome.AMBIGUOUS), NOW - 1, False),
+        (RevokeAnswer(RevokeOutcome.AMBIGUOUS), NOW + 1, True),
+        (RevokeAnswer(RevokeOutcome.AMBIGUOUS), None, True),
+        (RevokeAnswer(RevokeOutcome.AMBIGUOUS, seems_done=True), NOW - 1, True),
+        (RevokeAnswer(RevokeOutcome.CONFIRMED), NOW - 1, True),
+    ],
+)
+def test_only_age_renews_without_end(answer: RevokeAnswer, until: int | None, is_doubt: bool) -> None:
+    """What an answer makes necessary is counted: a provider that never means it is asked three times at most."""
+    asked = renewal_after(queued(), pair(until), facts(**RENEWS), answer, NOW)
+
+    assert asked is not None
+    assert asked.is_doubt is is_doubt
+    assert successor_of(queued(), asked, "r2", NOW, survived=False).doubts == int(is_doubt)
+
+
+GRANT = TokenGrant(ACCESS)
+DONE = RevokeAnswer(RevokeOutcome.CONFIRMED)
+
+
+@pytest.mark.parametrize(
+    ("answer", "answered", "expected"),
+    [
+        (TokenAnswer(Outcome.GRANTED, grant=GRANT), None, Renewed.SUCCESSOR),
+        (TokenAnswer(Outcome.UNKNOWN, salvaged=(LooseToken("access_token", ACCESS),)), None, Renewed.SUCCESSOR),
+        (TokenAnswer(Outcome.REJECTED), None, Renewed.GONE),
+        (TokenAnswer(Outcome.REJECTED), DONE, Renewed.GONE),
+        (TokenAnswer(Outcome.TRY_LATER, is_unexplained=True), None, Renewed.LATER),
+        (TokenAnswer(Outcome.TRY_LATER, is_unexplained=True), RevokeAnswer(RevokeOutcome.AMBIGUOUS), Renewed.LATER),
+        (TokenAnswer(Outcome.TRY_LATER, is_unexplained=True), DONE, Renewed.GONE),
+        (TokenAnswer(Outcome.TRY_LATER), DONE, Renewed.LATER),
+        (TokenAnswer(Outcome.TRY_LATER, config_fault=True), DONE, Renewed.LATER),
+        (TokenAnswer(Outcome.NOT_SENT), DONE, Renewed.LATER),
+        (TokenAnswer(Outcome.UNKNOWN), DONE, Renewed.UNSEEN),
+    ],
+)
+def test_what_a_refresh_is_answered(answer: TokenAnswer, answered: RevokeAnswer | None, expected: Renewed) -> None:
+    """Only the provider's verdict means gone; odd words only beside its success."""
+    assert meaning_of(Renewal(REFRESH, answered, is_doubt=False), answer) is expected
+
+
+def test_a_successor_has_the_same_obligation() -> None:
+    """Same connection, generation, reach, account and deadline; due now; nothing of the predecessor's history."""
+    before = queued(account="digest", attempts=4, claims=5, lease="l", lease_until=NOW, renewing="r2", lost=True)
+
+    after = successor_of(before, Renewal(REFRESH, None, is_doubt=False), "r2", NOW + 5, survived=False)
+
+    assert (after.rid, after.deadline, after.account, after.reach) == ("r2", before.deadline, "digest", before.reach)
+    assert (after.next, after.attempts, after.claims, after.lease, after.renewing) == (NOW + 5, 0, 0, None, None)
+    assert after.lost is None
+
+
+@pytest.mark.parametrize("doubts", range(DOUBTS + 1))
+@pytest.mark.parametrize("survived", [True, False])
+def test_a_refresh_token_that_keeps_surviving_is_believed_dead_by_no_success(doubts: int, survived: bool) -> None:
+    """At the end of the line a success is worth a removal notice and no more."""
+    after = successor_of(queued(doubts=doubts), Renewal(REFRESH, DONE, is_doubt=True), "r2", NOW, survived=survived)
+
+    assert (after.lost is True) is (survived and doubts + 1 >= DOUBTS)
+
+
+@pytest.mark.parametrize("state", RevocationState)
+@pytest.mark.parametrize("reach", Reach)
+@pytest.mark.parametrize("old_token", OldToken)
+@pytest.mark.parametrize("lost", [True, None])
+def test_a_predecessor_ends_with_its_successor(
+    state: RevocationState, reach: Reach, old_token: OldToken, lost: bool | None
+) -> None:
+    """Confirmed only where that one is, nothing of its own is lost, and no predecessor lives on out of reach."""
+    before = queued(reach=reach, lost=lost, renewed="r2")
+    of = facts(rotates="yes", old_token=old_token)
+
+    found = after_successor(before, a_revocation(state), of)
+
+    survives = old_token in (OldToken.STAYS_VALID, OldToken.GRACE) and not reach.ends_old_tokens
+    if not state.is_terminal:
+        assert found is Awaited.WAIT
+    elif state is RevocationState.CONFIRMED and not lost and not survives:
+        assert found is Awaited.CONFIRM
+    else:
+        assert found is Awaited.GIVE_UP
+
+
+def test_a_successor_that_is_missing_confirms_nothing() -> None:
+    """Nor does one whose provider is not set up any more."""
+    assert after_successor(queued(renewed="r2"), None, facts()) is Awaited.GIVE_UP
+    assert after_successor(queued(renewed="r2"), a_revocation(RevocationState.CONFIRMED), None) is Awaited.GIVE_UP
