@@ -227,7 +227,8 @@ class OAuthClient:
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
         """As `refresh`, among others: one request. Raises `ClientConfigError` before anything is sent."""
-        secret, known = self._secret(), self._known(variables)
+        known = self._known(variables)
+        secret = self._secret(known)
         async with self._http.revoking() as http:
             return await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
 
