@@ -68,6 +68,7 @@ def started(ref: ConnectionRef, client: str, body: Asked, *, provider: str | Non
         scopes=frozenset(body.scopes or ()),
         login_hint=Secret(body.login_hint) if body.login_hint else None,
         metadata=checked_metadata(body.metadata),
+        variables=body.variables,
     )
     done: Started = start(request, wired.connecting)
     told: dict[str, Any] = {"connection": views.connection(ConnectionView(done.connection))}

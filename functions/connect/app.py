@@ -3,7 +3,6 @@ The public pages: the hosted connect link and the provider's callback. No author
 confirmation stand for it.
 """
 
-import re
 from typing import Any
 
 from aws_lambda_powertools.event_handler import Response
@@ -22,6 +21,7 @@ from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutco
 from quitclaim.runtime import pages, wiring
 from quitclaim.runtime.http import (
     MAX_BODY,
+    all_parameters,
     cookies,
     handler_of,
     header,
@@ -92,7 +92,7 @@ def came_back(provider: str, text: str) -> Response[str]:
         error=said.get("error"),
         iss=(given["iss"],) if "iss" in given else (),
         cookies=cookies(event),
-        scopes=frozenset(re.split(r"[\s,]+", said["scope"].strip())) if "scope" in said else None,
+        query=all_parameters(text),
     )
     base_url = parts.config.current().address
     try:

@@ -68,6 +68,7 @@ class AcmeServer:
     """Of the claims that it should have; None: it sends none."""
     ledger: dict[str, IssuedToken] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
+    hosts: set[str] = field(default_factory=set)
     misbehaviours: dict[str, list[Misbehaviour]] = field(default_factory=lambda: defaultdict(list))
     _codes: dict[str, _Code] = field(default_factory=dict)
     _requests: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -133,6 +134,7 @@ class AcmeServer:
         request.read()
         path = request.url.path
         self.asked.append(path)
+        self.hosts.add(request.url.host)
 
         def act() -> httpx.Response:
             return {

@@ -32,7 +32,7 @@ from quitclaim.domain.limits import (
     WINDOW_MS,
 )
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import CallbackFailedError, CallbackOutcome
+from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome
 from quitclaim.store.keys import barrier_key, connection_key, exchange_key
 from tests.fakes.config import BASE_URL, spec_with
 from tests.fakes.provider import (
@@ -756,29 +756,133 @@ def test_RB_52_the_verifier_of_a_visit_survives_a_change_of_the_catalogue(world:
     assert world.come_back(callback).status == "ready"
 
 
+# --- addresses with a value of the grant's ---------------------------------------------------------------------------
+
+SHOP: dict[str, object] = {
+    "placeholders": {
+        "shop": {"from": "start", "pattern": "[a-z0-9-]{1,20}\\.acme\\.example\\.com", "echo": "shop"},
+        "region": {"from": "callback", "parameter": "location", "values": ["eu", "us"]},
+    },
+    "authorize__url": "https://{shop}/authorize",
+    "token__url": "https://{shop}/token",
+}
+"""As Shopify names the host at the start and repeats it in the callback, and Zoho the region in the callback."""
+OURS: dict[str, str] = {"shop": "ours.acme.example.com"}
+
+
+def shopping(new_world: Worlds, **query: str) -> tuple[World, Callback]:
+    """A world with such a provider, and a callback of our shop."""
+    world = new_world(**SHOP)
+    callback = world.callback(variables=OURS)
+    said = {"shop": OURS["shop"], "location": "eu"} | query
+    return world, replace(callback, query={name: (value,) for name, value in said.items()})
+
+
+@pytest.mark.rule("S-8", "M-39")
+def test_addresses_are_filled_from_the_start_and_from_the_callback(new_world: Worlds) -> None:
+    """The shop of the start in every address; neither it nor the region is readable in the table."""
+    world, callback = shopping(new_world)
+
+    assert world.come_back(callback).status == "ready"
+
+    assert world.server.hosts == {OURS["shop"]} | {"acme.example.com"}
+    assert OURS["shop"] not in str(world.stand_in.everything())
+
+
+@pytest.mark.rule("S-8")
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"shop": ""},
+        {"shop": "evil.example.com"},
+        {"shop": "ours.acme.example.com.evil.example.com"},
+        {"shop": "ours.acme.example.com/x"},
+        {"shop": "ours.acme.example.com#"},
+        {"shop": "OURS.acme.example.com"},
+        {"shop": "169.254.169.254"},
+        OURS | {"region": "eu"},
+        OURS | {"more": "x"},
+    ],
+    ids=str,
+)
+def test_a_start_with_another_value_begins_nothing(new_world: Worlds, variables: dict[str, str]) -> None:
+    """Missing, not allowed, or not the app's to name."""
+    world = new_world(**SHOP)
+
+    assert code_of(lambda: world.start(variables=variables)) == "INVALID_BODY"
+
+    assert world.stand_in.everything() == {}
+
+
+@pytest.mark.rule("S-8", "S-26")
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"location": ("cn",)},
+        {"location": ("eu", "eu")},
+        {"location": ()},
+        {"location": ("eu.evil.example.com",)},
+        {"shop": ("theirs.acme.example.com",)},
+        {"shop": ()},
+        {"shop": (OURS["shop"], OURS["shop"])},
+    ],
+    ids=str,
+)
+def test_a_callback_with_another_value_spends_nothing(new_world: Worlds, query: dict[str, tuple[str, ...]]) -> None:
+    """Judged before the state is consumed: the same browser may still bring the right one."""
+    world, good = shopping(new_world)
+    before = world.stand_in.everything()
+
+    assert code_of(lambda: world.come_back(replace(good, query={**good.query, **query}))) == "OAUTH_PARAMETER_INVALID"
+
+    assert world.stand_in.everything() == before
+    assert world.server.asked == []
+    assert world.come_back(good).status == "ready"
+
+
+@pytest.mark.rule("U-12")
+def test_another_shop_is_another_start(new_world: Worlds) -> None:
+    """The same one gets the same link."""
+    world = new_world(**SHOP)
+    first = world.start(variables=OURS)
+
+    assert world.start(variables=OURS).ticket == first.ticket
+    assert world.start(variables={"shop": "theirs.acme.example.com"}).connection.generation == 2
+
+
 # --- what was granted ------------------------------------------------------------------------------------------------
 
 GRANTED = [
     # (in the token answer, in the callback, what the connection has)
     (None, None, {"read", "write"}),
     ("read write extra", None, {"read", "write", "extra"}),
-    (None, frozenset({"read", "write", "more"}), {"read", "write", "more"}),
-    ("write,read", frozenset({"nothing"}), {"read", "write"}),
+    (None, "read,write more", {"read", "write", "more"}),
+    (None, " ", {"read", "write"}),
+    ("write,read", "nothing", {"read", "write"}),
 ]
 
 
 @pytest.mark.rule("M-39", "M-42", "RB-55")
 @pytest.mark.parametrize(("answered", "named", "scopes"), GRANTED)
 def test_RB_55_granted_scopes_are_read_from_either_place(
-    world: World, answered: str | None, named: frozenset[str] | None, scopes: set[str]
+    new_world: Worlds, answered: str | None, named: str | None, scopes: set[str]
 ) -> None:
     """The token answer's count, else the callback's, else they are those that were asked for."""
+    world = new_world(authorize__callback_scope_param="scope")
     if answered is not None:
         world.server.extra["scope"] = answered
 
-    world.come_back(replace(world.callback(), scopes=named))
+    world.come_back(replace(world.callback(), query={} if named is None else {"scope": (named,)}))
 
     assert world.connection().scopes == scopes
+
+
+def test_scopes_in_a_callback_count_only_where_the_catalogue_says_so(world: World) -> None:
+    """Elsewhere it is a parameter that nobody knows."""
+    world.come_back(replace(world.callback(), query={"scope": ("nothing",)}))
+
+    assert world.connection().scopes == {"read", "write"}
 
 
 @pytest.mark.rule("S-23", "RB-55", "M-49")
@@ -788,12 +892,12 @@ def test_RB_55_a_grant_without_what_is_needed_is_refused_and_revoked(
     new_world: Worlds, confirmation: str, place: str
 ) -> None:
     """The user unticked a scope: no code, no identity call, nothing for use; the app is told why."""
-    world = new_world(confirmation)
+    world = new_world(confirmation, authorize__callback_scope_param="granted")
     callback = world.callback()
     if place == "answer":
         world.server.extra["scope"] = "read"
     else:
-        callback = replace(callback, scopes=frozenset({"read"}))
+        callback = replace(callback, query={"granted": ("read",)})
 
     with pytest.raises(CallbackFailedError) as refused:
         world.come_back(callback)

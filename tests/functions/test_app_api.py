@@ -168,6 +168,8 @@ def test_a_long_idempotency_key_is_read_to_its_end(stage):
         ({**START, "scopes": "read"}, 400, "INVALID_BODY"),
         ({**START, "login_hint": ""}, 400, "INVALID_BODY"),
         ({**START, "login_hint": "x" * 257}, 400, "INVALID_BODY"),
+        ({**START, "variables": {"shop": "x"}}, 400, "INVALID_BODY"),
+        ({**START, "variables": {"shop": 7}}, 400, "INVALID_BODY"),
         ({**START, "metadata": {"state": "x"}}, 400, "INVALID_BODY"),
         ({**START, "metadata": {"Connection-Id": "x"}}, 400, "INVALID_BODY"),
         ({**START, "metadata": {"cart": 42}}, 400, "INVALID_BODY"),

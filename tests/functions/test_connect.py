@@ -402,8 +402,9 @@ def test_M_3_without_a_public_address_nobody_is_sent_anywhere(stage):
 
 @pytest.mark.rule("RB-55", "M-39")
 @pytest.mark.parametrize(("scope", "status"), [("read,extra", 200), ("read extra", 200), ("extra", 409)])
-def test_RB_55_what_was_granted_may_stand_in_the_callback(stage, scope, status):
+def test_RB_55_what_was_granted_may_stand_in_the_callback(build, capsys, scope, status):
     """As Strava says it; without what is needed the grant is refused, and the app sees why."""
+    stage = build(authorize__callback_scope_param="scope").turn(capsys)
     cookie, state, code = stage.agreed(stage.start())
 
     told = stage.callback(cookie, state=state, code=code, scope=scope)

@@ -188,9 +188,19 @@ class _WatchedClient(SimulatedClient):
     def required_scopes(self) -> frozenset[str] | None:
         return REQUIRED
 
-    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    def exchange(
+        self,
+        *,
+        code: Secret,
+        verifier: Secret | None,
+        redirect_uri: str,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+    ) -> TokenAnswer:
         self._about = code.reveal()
-        return super().exchange(code=code, verifier=verifier, redirect_uri=redirect_uri, timeout_ms=timeout_ms)
+        return super().exchange(
+            code=code, verifier=verifier, redirect_uri=redirect_uri, timeout_ms=timeout_ms, variables=variables
+        )
 
     def refresh(
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES

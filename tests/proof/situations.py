@@ -412,7 +412,7 @@ def proven_again(world: World) -> Made:
 @situation("granted less than is needed", Kind(), confirmation="owner")
 def too_little(world: World) -> Made:
     """The user unticked a scope; the callback says so."""
-    brought = replace(begin(world), scopes=frozenset({"nothing"}))
+    brought = replace(begin(world), query={"scope": ("nothing",)})
     return Scene(), {
         "callback": handler_callback(brought),
         "callback again": handler_callback(brought),

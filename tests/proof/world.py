@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from zlib import crc32
 
-from quitclaim.domain.asked import AuthorizationAsked
+from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
 from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError, StoreError
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
@@ -403,23 +403,18 @@ class OpenVault:
     def open_identity(self, rid: str, generation: int, sealed: bytes) -> Secret:
         return Secret(self._open("identity", rid, generation, 0, "~", sealed))
 
-    def seal_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret | None, nonce: Secret | None
-    ) -> bytes:
-        parts = [secret.reveal() if secret else "" for secret in (verifier, nonce)]
+    def seal_authorization(self, state_digest: str, ref: ConnectionRef, generation: int, visit: VisitSecrets) -> bytes:
+        parts = [secret.reveal() if secret else "" for secret in (visit.verifier, visit.nonce)]
         return self._seal("authorization", state_digest, generation, 0, "~", ",".join(parts))
 
-    def open_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
-    ) -> tuple[Secret | None, Secret | None]:
+    def open_authorization(self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes) -> VisitSecrets:
         parts = self._open("authorization", state_digest, generation, 0, "~", sealed).split(",")
-        verifier, nonce = (Secret(part) if part else None for part in parts)
-        return verifier, nonce
+        return VisitSecrets(*(Secret(part) if part else None for part in parts))
 
-    def seal_hint(self, ticket: Secret, hint: Secret) -> str:
-        return f"{ticket.reveal()};{hint.reveal()}"
+    def seal_under_ticket(self, ticket: Secret, text: Secret) -> str:
+        return f"{ticket.reveal()};{text.reveal()}"
 
-    def open_hint(self, ticket: Secret, sealed: str) -> Secret:
+    def open_under_ticket(self, ticket: Secret, sealed: str) -> Secret:
         return Secret(sealed.removeprefix(f"{ticket.reveal()};"))
 
     def seal_id_token(
@@ -529,7 +524,24 @@ class SimulatedClient:
     def is_issuer(self, values: Sequence[str]) -> bool:
         return True
 
-    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    def at_start(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        return given
+
+    def in_callback(self, known: Mapping[str, str], query: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+        return {}
+
+    def scopes_in_callback(self, query: Mapping[str, Sequence[str]]) -> frozenset[str] | None:
+        return frozenset(query["scope"]) if "scope" in query else None
+
+    def exchange(
+        self,
+        *,
+        code: Secret,
+        verifier: Secret | None,
+        redirect_uri: str,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+    ) -> TokenAnswer:
         def act() -> TokenAnswer:
             tenant, owner, connection, *_ = code.reveal().split("/")
             mine = (f"O#{tenant}#{owner}", f"X#{connection}#")

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from quitclaim.domain.asked import VisitSecrets
 from quitclaim.domain.errors import SealBrokenError, StoreError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.revocations import Material
@@ -51,13 +52,14 @@ def test_every_other_kind_comes_back(vault):
     """Revocation material, identity token, authorization with and without nonce."""
     revoke = vault.seal_revoke_only("rid", 3, 7, "main", (MATERIAL,))
     identity = vault.seal_identity("rid", 3, Secret("access"))
-    plain = vault.seal_authorization("digest", REF, 3, Secret("verifier"), None)
-    oidc = vault.seal_authorization("digest", REF, 3, Secret("verifier"), Secret("nonce"))
+    plain = vault.seal_authorization("digest", REF, 3, VisitSecrets(Secret("verifier")))
+    whole = VisitSecrets(Secret("verifier"), Secret("nonce"), {"shop": "a.example"})
+    oidc = vault.seal_authorization("digest", REF, 3, whole)
 
     assert vault.open_revoke_only("rid", 3, 7, "main", revoke) == (MATERIAL,)
     assert vault.open_identity("rid", 3, identity) == Secret("access")
-    assert vault.open_authorization("digest", REF, 3, plain) == (Secret("verifier"), None)
-    assert vault.open_authorization("digest", REF, 3, oidc) == (Secret("verifier"), Secret("nonce"))
+    assert vault.open_authorization("digest", REF, 3, plain) == VisitSecrets(Secret("verifier"))
+    assert vault.open_authorization("digest", REF, 3, oidc) == whole
 
 
 @pytest.mark.rule("S-15", "F-8")
@@ -81,12 +83,20 @@ def test_S_15_no_kind_opens_as_another_or_elsewhere(vault):
             lambda it: vault.open_revoke_only("other", 3, 7, "main", it),
         ),
         "identity": (vault.seal_identity("rid", 3, Secret("a")), lambda it: vault.open_identity("rid", 3, it)),
+        "ID token": (
+            vault.seal_id_token(REF, 3, "x-1", Secret("i"), None),
+            lambda it: vault.open_id_token(REF, 3, "x-1", it),
+        ),
+        "ID token of another exchange": (
+            vault.seal_id_token(REF, 3, "x-2", Secret("i"), None),
+            lambda it: vault.open_id_token(REF, 3, "x-2", it),
+        ),
         "authorization": (
-            vault.seal_authorization("digest", REF, 3, Secret("v"), None),
+            vault.seal_authorization("digest", REF, 3, VisitSecrets(Secret("v"))),
             lambda it: vault.open_authorization("digest", REF, 3, it),
         ),
         "other authorization": (
-            vault.seal_authorization("digest", other, 3, Secret("v"), None),
+            vault.seal_authorization("digest", other, 3, VisitSecrets(Secret("v"))),
             lambda it: vault.open_authorization("digest", other, 3, it),
         ),
     }

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from quitclaim.domain.asked import AuthorizationAsked
+from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
@@ -309,24 +309,20 @@ class Vault(Protocol):
         """That access token."""
         ...
 
-    def seal_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret | None, nonce: Secret | None
-    ) -> bytes:
-        """PKCE verifier and nonce of one authorization, as far as the provider was given them."""
+    def seal_authorization(self, state_digest: str, ref: ConnectionRef, generation: int, visit: VisitSecrets) -> bytes:
+        """What one visit of a link must know again when it comes back."""
         ...
 
-    def open_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
-    ) -> tuple[Secret | None, Secret | None]:
-        """Verifier and nonce."""
+    def open_authorization(self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes) -> VisitSecrets:
+        """What one visit knew."""
         ...
 
-    def seal_hint(self, ticket: Secret, hint: Secret) -> str:
-        """Who the provider is to expect, readable only with the ticket, which is stored nowhere."""
+    def seal_under_ticket(self, ticket: Secret, text: Secret) -> str:
+        """Readable only with the ticket, which is stored nowhere."""
         ...
 
-    def open_hint(self, ticket: Secret, sealed: str) -> Secret:
-        """Who the provider is to expect."""
+    def open_under_ticket(self, ticket: Secret, sealed: str) -> Secret:
+        """What was sealed under it."""
         ...
 
     def seal_id_token(
@@ -426,6 +422,23 @@ class Client(Protocol):
         """
         ...
 
+    def at_start(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """
+        What the app names for the provider's addresses when it starts, with defaults. Raises `InvalidBodyError` for
+        what is missing, unknown or not allowed.
+        """
+        ...
+
+    def in_callback(self, known: Mapping[str, str], query: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+        """
+        What the callback fills of them; what it repeats must be what is *known*. Raises `CallbackParameterError`.
+        """
+        ...
+
+    def scopes_in_callback(self, query: Mapping[str, Sequence[str]]) -> frozenset[str] | None:
+        """What was granted, where this provider says so in its callback (RB-55); None where it does not."""
+        ...
+
     def authorize_url(self, asked: AuthorizationAsked) -> str:
         """Where the browser is sent (RFC 6749 section 4.1.1, RFC 7636 section 4.3)."""
         ...
@@ -434,7 +447,15 @@ class Client(Protocol):
         """Whether the callback's `iss` values are those of this provider (RFC 9207 section 2.4)."""
         ...
 
-    def exchange(self, *, code: Secret, verifier: Secret | None, redirect_uri: str, timeout_ms: int) -> TokenAnswer:
+    def exchange(
+        self,
+        *,
+        code: Secret,
+        verifier: Secret | None,
+        redirect_uri: str,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+    ) -> TokenAnswer:
         """The code turned into tokens: one request (RFC 6749 section 4.1.3)."""
         ...
 

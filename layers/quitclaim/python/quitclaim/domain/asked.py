@@ -65,6 +65,18 @@ class AuthorizationAsked:
     """What the provider's addresses need, as the start named it."""
 
 
+@dataclass(frozen=True)
+class VisitSecrets:
+    """
+    What one visit of a connect link must know again when it comes back, as far as the provider was given it; sealed
+    until then.
+    """
+
+    verifier: Secret | None = None  # RFC 7636
+    nonce: Secret | None = None  # OIDC core 3.1.2.1
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+
 def checked_metadata(given: Mapping[str, str] | None) -> dict[str, str] | None:
     """The app's notes; None for none. Raises `InvalidBodyError` naming the field, never a value."""
     if not given:

@@ -183,8 +183,8 @@ class Ticket:
     return_to: str | None = None
     scopes: frozenset[str] = frozenset()
     """What the start asks for, where that is not what the client always asks for."""
-    hint: str | None = None
-    """Who the provider is to expect, sealed under the ticket itself, which is stored nowhere."""
+    about: str | None = None
+    """Who the provider is to expect and what its addresses need, sealed under the ticket, which is stored nowhere."""
     v: int = 0
 
 

@@ -144,6 +144,13 @@ class IssuerMismatchError(InvalidRequestError):
     sentence = "The callback was not issued by the provider that was asked."
 
 
+class CallbackParameterError(InvalidRequestError):
+    """A callback with a value for the provider's addresses that the catalogue does not allow (S-8)."""
+
+    code = "OAUTH_PARAMETER_INVALID"
+    sentence = "The callback carries a value that this provider cannot have sent."
+
+
 class CallbackRejectedError(InvalidRequestError):
     """The provider answered with an error instead of a code."""
 

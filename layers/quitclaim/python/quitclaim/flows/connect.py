@@ -8,12 +8,12 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from quitclaim.domain.asked import AuthorizationAsked, asked_scopes, missing_scopes
+from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets, asked_scopes, missing_scopes
 from quitclaim.domain.connect import (
     IMPORT,
     KNOWN_ERRORS,
@@ -138,7 +138,7 @@ class StartRequest:
     What the app asks for. *again*: a reconnect, which may also follow a revoked connection.
 
     *scopes*: other than the client's usual ones. *login_hint*: who the provider is to expect (OIDC core 3.1.2.1).
-    *metadata*: notes of the app, checked.
+    *metadata*: notes of the app, checked. *variables*: what the provider's addresses need (a shop, a subdomain).
     """
 
     ref: ConnectionRef
@@ -150,14 +150,20 @@ class StartRequest:
     scopes: frozenset[str] = frozenset()
     login_hint: Secret | None = None
     metadata: dict[str, str] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def digest(self, hint: str | None) -> str:
-        """What makes two requests the same. *hint*: a keyed digest of the login hint, which is easily guessed."""
+    def digest(self, about: str | None) -> str:
+        """What makes two requests the same. *about*: a keyed digest of what is said of the user, easily guessed."""
         parts = [*self.key_parts(), self.client, self.return_to or ""]
-        further = {"scopes": sorted(self.scopes), "hint": hint, "metadata": self.metadata}
+        further = {"scopes": sorted(self.scopes), "about": about, "metadata": self.metadata}
         if any(further.values()):
             parts.append(json.dumps(further, sort_keys=True))
         return digest("\n".join(parts))
+
+    def about(self, variables: Mapping[str, str]) -> Secret | None:
+        """What the start says of its user, as text; None where it says nothing."""
+        said = {"hint": None if self.login_hint is None else self.login_hint.reveal(), "variables": dict(variables)}
+        return Secret(json.dumps(said, sort_keys=True)) if any(said.values()) else None
 
     def key_parts(self) -> tuple[str, ...]:
         """The route, for the digest of the idempotency key."""
@@ -192,12 +198,13 @@ def start(request: StartRequest, world: Connecting) -> Started:
     if not client.facts.connectable:
         raise FlowNotSupportedError(provider=client.provider)
     scopes = asked_scopes(request.scopes, client.scopes, client.optional_scopes)
+    about = request.about(client.at_start(request.variables))
     key = _idempotency_digest(request)
     for _ in range(TRIES):
         owner, before, barrier = world.reads.fence(ref, client.name)
         if owner is not None and owner.is_deleted:
             raise OwnerDeletedError
-        if key is not None and (answer := _first_answer(request, key, world)) is not None:
+        if key is not None and (answer := _first_answer(request, key, about, world)) is not None:
             return answer
         if before is not None and before.client != client.name:
             raise StateConflictError(
@@ -205,7 +212,11 @@ def start(request: StartRequest, world: Connecting) -> Started:
             )
         if not may_start(before, again=request.again):
             return Started(_found(before), None, None)
-        if not request.again and key is None and (waiting := _same_link(request, before, scopes, world)) is not None:
+        if (
+            not request.again
+            and key is None
+            and (waiting := _same_link(request, before, scopes, about, world)) is not None
+        ):
             return waiting
         resolved = _clear_of_settled(ref, barrier, client.name, world)
         now = world.clock.now()
@@ -217,7 +228,9 @@ def start(request: StartRequest, world: Connecting) -> Started:
         record = None
         if key is not None:
             told: dict[str, str | int] = {"generation": after.generation, "started_at": now, "expires_at": expires}
-            record = Idempotency(ref.tenant, key, _request_digest(request, world), told, now + IDEMPOTENCY_TTL_MS)
+            record = Idempotency(
+                ref.tenant, key, _request_digest(request, about, world), told, now + IDEMPOTENCY_TTL_MS
+            )
         decision = Start(
             owner=owner,
             before=before,
@@ -230,7 +243,7 @@ def start(request: StartRequest, world: Connecting) -> Started:
                 expires=expires,
                 return_to=request.return_to,
                 scopes=scopes,
-                hint=None if request.login_hint is None else world.vault.seal_hint(ticket, request.login_hint),
+                about=None if about is None else world.vault.seal_under_ticket(ticket, about),
             ),
             ticket_digest=digest(ticket.reveal()),
             now=now,
@@ -255,12 +268,12 @@ def _idempotency_digest(request: StartRequest) -> str | None:
     return digest("\n".join((*request.key_parts(), request.idempotency_key)))
 
 
-def _first_answer(request: StartRequest, key: str, world: Connecting) -> Started | None:
+def _first_answer(request: StartRequest, key: str, about: Secret | None, world: Connecting) -> Started | None:
     found = world.reads.first_answer(request.ref.tenant, key, world.clock.now())
     if found is None:
         return None
     earlier, answer = found
-    if earlier != _request_digest(request, world):
+    if earlier != _request_digest(request, about, world):
         raise IdempotencyMismatchError
     generation, expires = int(answer["generation"]), int(answer["expires_at"])
     client = world.clients.named(request.client)
@@ -269,12 +282,12 @@ def _first_answer(request: StartRequest, key: str, world: Connecting) -> Started
     return Started(replace(connection, generation=generation), ticket, expires)
 
 
-def _request_digest(request: StartRequest, world: Connecting) -> str:
-    return request.digest(None if request.login_hint is None else world.vault.fingerprint(request.login_hint))
+def _request_digest(request: StartRequest, about: Secret | None, world: Connecting) -> str:
+    return request.digest(None if about is None else world.vault.fingerprint(about))
 
 
 def _same_link(
-    request: StartRequest, before: Connection | None, scopes: frozenset[str], world: Connecting
+    request: StartRequest, before: Connection | None, scopes: frozenset[str], about: Secret | None, world: Connecting
 ) -> Started | None:
     """
     The link that waits, if this is the start that made it: the name of a connection is as good as a key (U-12).
@@ -289,9 +302,9 @@ def _same_link(
     found = world.reads.ticket(ticket.reveal())
     if found is None or not may_visit(found, now):
         return None
-    hint = None if found.hint is None else world.vault.open_hint(ticket, found.hint)
-    asked = (request.client, request.return_to, scopes, request.login_hint, request.metadata)
-    if asked != (found.client, found.return_to, found.scopes, hint, before.metadata):
+    said = None if found.about is None else world.vault.open_under_ticket(ticket, found.about)
+    asked = (request.client, request.return_to, scopes, about, request.metadata)
+    if asked != (found.client, found.return_to, found.scopes, said, before.metadata):
         return None
     return Started(before, ticket, found.expires)
 
@@ -366,9 +379,13 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
     if not client.facts.connectable:
         raise FlowNotSupportedError(provider=client.provider)
     state, binding = world.ids.new_secret(), world.ids.new_secret()
-    verifier = world.ids.new_secret() if client.facts.pkce else None
     scopes = found.scopes or client.scopes
-    nonce = world.ids.new_secret() if client.wants_nonce(scopes) else None
+    hint, variables = _about(ticket, found, world)
+    secrets = VisitSecrets(
+        verifier=world.ids.new_secret() if client.facts.pkce else None,
+        nonce=world.ids.new_secret() if client.wants_nonce(scopes) else None,
+        variables=variables,
+    )
     state_digest = digest(state.reveal())
     authorization = Authorization(
         ref=found.ref,
@@ -376,17 +393,18 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
         client=found.client,
         binding=digest(binding.reveal()),
         expires=now + AUTHORIZATION_MS,
-        sealed=world.vault.seal_authorization(state_digest, found.ref, found.generation, verifier, nonce),
+        sealed=world.vault.seal_authorization(state_digest, found.ref, found.generation, secrets),
         return_to=found.return_to,
         scopes=scopes,
     )
     asked = AuthorizationAsked(
         redirect_uri=redirect_uri(base_url, client),
         state=state,
-        challenge=None if verifier is None else challenge_of(verifier),
-        nonce=nonce,
+        challenge=None if secrets.verifier is None else challenge_of(secrets.verifier),
+        nonce=secrets.nonce,
         scopes=scopes,
-        hint=None if found.hint is None else world.vault.open_hint(ticket, found.hint),
+        hint=hint,
+        variables=variables,
     )
     try:
         world.store.visit(found, digest(ticket.reveal()), authorization, state_digest, now)
@@ -394,6 +412,14 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
         raise StateInvalidError from moved
     url = client.authorize_url(asked)
     return Visit(url, cookie_name(state_digest), binding, cross_site_post=client.facts.posts_back)
+
+
+def _about(ticket: Secret, found: Ticket, world: Connecting) -> tuple[Secret | None, Mapping[str, str]]:
+    """Who the provider is to expect, and what its addresses need, as the start said it."""
+    if found.about is None:
+        return None, {}
+    said = json.loads(world.vault.open_under_ticket(ticket, found.about).reveal())
+    return None if said["hint"] is None else Secret(said["hint"]), said["variables"]
 
 
 def redirect_uri(base_url: str, client: Client) -> str:
@@ -419,7 +445,7 @@ class Callback:
     """
     What came back through the browser, read from the raw query or form; repeated parameters are refused before.
 
-    *scopes*: what was granted, where the provider says so here (Strava) and not in its token answer.
+    *query*: everything, for what a provider says here beside that: granted scopes (Strava), the grant's region (Zoho).
     """
 
     provider: str
@@ -428,7 +454,7 @@ class Callback:
     error: str | None
     iss: tuple[str, ...]
     cookies: Mapping[str, str]
-    scopes: frozenset[str] | None = None
+    query: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -511,11 +537,12 @@ def _complete(
     ref = authorization.ref
     if callback.error or not callback.code:
         _discard(callback, authorization, state_digest, world)
+    visit = _opened(authorization, state_digest, world)
+    variables = {**visit.variables, **client.in_callback(visit.variables, callback.query)}
     if deadline.remaining_ms() < EXCHANGE_CALL_MS + SAVE_MS:
         raise TimeIsUpError
     world.vault.ready("use", "revoke", "index", "confirm")
     client.prepare()
-    verifier, nonce = _opened(authorization, state_digest, world)
     exchange = _begin(authorization, state_digest, client, world)
     # Nothing between the record and the send but this check: the request leaves only while its record is open (custody
     # rule 1).
@@ -524,12 +551,16 @@ def _complete(
         _end(exchange, "not_sent", world, unconfirmed=False)
         raise TimeIsUpError
     answer = client.exchange(
-        code=callback.code, verifier=verifier, redirect_uri=redirect_uri(base_url, client), timeout_ms=limit
+        code=callback.code,
+        verifier=visit.verifier,
+        redirect_uri=redirect_uri(base_url, client),
+        timeout_ms=limit,
+        variables=variables,
     )
     tokens = _returned(answer, exchange, client, world)
-    consent = _consent(callback, authorization, nonce, client)
+    consent = _consent(callback, authorization, visit.nonce, client)
     held, pairs, revocation = _hold(answer, tokens, exchange, consent, client, world)
-    proof = (tokens.grant.id_token, nonce) if consent.proves and tokens.grant is not None else None
+    proof = (tokens.grant.id_token, visit.nonce) if consent.proves and tokens.grant is not None else None
     held = _identified(tokens, proof, held, revocation, client, deadline, world)
     if client.confirmation == "owner":
         code = world.vault.confirm_code(held.id, held.started)
@@ -644,8 +675,8 @@ def _discard(callback: Callback, authorization: Authorization, state_digest: str
     raise refusal
 
 
-def _opened(authorization: Authorization, state_digest: str, world: Connecting) -> tuple[Secret | None, Secret | None]:
-    """Verifier and nonce of a visit."""
+def _opened(authorization: Authorization, state_digest: str, world: Connecting) -> VisitSecrets:
+    """What the visit knew."""
     if authorization.sealed is None:
         raise StateReplayedError
     try:
@@ -752,7 +783,7 @@ class Consent:
 def _consent(callback: Callback, authorization: Authorization, nonce: Secret | None, client: Client) -> Consent:
     asked = authorization.scopes or client.scopes
     required = asked if client.required_scopes is None else asked & client.required_scopes
-    return Consent(asked, required, callback.scopes, client.expects_id_token(asked), nonce)
+    return Consent(asked, required, client.scopes_in_callback(callback.query), client.expects_id_token(asked), nonce)
 
 
 @dataclass(frozen=True)

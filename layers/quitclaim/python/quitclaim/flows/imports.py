@@ -246,8 +246,8 @@ def _taken_over(
     if tokens.grant is not None and tokens.grant.id_token is not None and client.expects_id_token(held.scopes):
         proof = (tokens.grant.id_token, None)  # a refresh repeats no nonce (OIDC core 12.2)
     held = _identified(tokens, proof, held, revocation, client, deadline, world)
-    account = request.account_id
-    if account is not None and held.account != vault.account_digest(client.name, account.reveal()):
+    wanted = None if request.account_id is None else vault.account_digest(client.name, request.account_id.reveal())
+    if wanted is not None and held.account != wanted:
         _release(held, "identity_mismatch", world)
         raise GrantNotInstalledError("The token is another account's.", connection_id=name, reason="identity_mismatch")
     use = vault.seal_for_use(held.ref, held.generation, 1, pair)

@@ -1,6 +1,7 @@
 """One client of the app at one provider, as the flows see it."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,7 +12,12 @@ import httpx
 
 from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
-from quitclaim.domain.errors import ClientConfigError, ProviderBusyError
+from quitclaim.domain.errors import (
+    CallbackParameterError,
+    ClientConfigError,
+    InvalidBodyError,
+    ProviderBusyError,
+)
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.limits import PUSH_CALL_MS
 from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer
@@ -20,7 +26,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
 from quitclaim.providers.assertion import AssertionKey, check_key, client_assertion
 from quitclaim.providers.id_token import Expected, KeySets, verify
-from quitclaim.providers.placeholders import PlaceholderRefusedError, of_client
+from quitclaim.providers.placeholders import PlaceholderRefusedError, at_start, in_callback, of_client
 from quitclaim.providers.spec import ProviderSpec
 from quitclaim.providers.transport import async_http, send, sync_http
 
@@ -142,6 +148,27 @@ class OAuthClient:
         if secret is not None and self._spec.token.client_auth == "private_key_jwt":
             check_key(AssertionKey(secret, self._settings.key_id))
         self._known(NO_VARIABLES)
+
+    def at_start(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """What the app names for the provider's addresses when it starts. Raises `InvalidBodyError`."""
+        try:
+            return at_start(self._spec.placeholders, given)
+        except PlaceholderRefusedError as refused:
+            field = f"variables.{refused.name}"
+            raise InvalidBodyError(f"{field}: {refused.why}", field=field) from None
+
+    def in_callback(self, known: Mapping[str, str], query: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
+        """What the callback fills of them. Raises `CallbackParameterError`."""
+        try:
+            return in_callback(self._spec.placeholders, known, query)
+        except PlaceholderRefusedError as refused:
+            raise CallbackParameterError(field=refused.name) from None
+
+    def scopes_in_callback(self, query: Mapping[str, Sequence[str]]) -> frozenset[str] | None:
+        """What was granted, where this provider says so in its callback."""
+        name = self._spec.authorize.callback_scope_param
+        found = query.get(name, ()) if name is not None else ()
+        return frozenset(re.split(r"[\s,]+", found[0].strip())) if len(found) == 1 and found[0].strip() else None
 
     def authorize_url(self, asked: AuthorizationAsked) -> str:
         """

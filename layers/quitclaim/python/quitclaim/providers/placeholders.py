@@ -35,6 +35,7 @@ class PlaceholderRefusedError(ValueError):
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name} {why}")
         self.name = name
+        self.why = why
 
 
 @dataclass(frozen=True)

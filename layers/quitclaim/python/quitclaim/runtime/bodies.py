@@ -27,6 +27,7 @@ class Asked(Body):
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=100)] | None = None
     login_hint: Annotated[str, Field(min_length=1, max_length=HINT_MAX)] | None = None
     metadata: dict[str, str] | None = None
+    variables: dict[str, str] = {}
 
 
 class Connect(Asked):

@@ -144,6 +144,14 @@ def parameters(text: str) -> dict[str, str]:
     return dict(pairs)
 
 
+def all_parameters(text: str) -> dict[str, tuple[str, ...]]:
+    """The same with every value, for who must see that one stands twice."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="replace"):
+        found[name] = (*found.get(name, ()), value)
+    return found
+
+
 def cookies(event: Mapping[str, Any]) -> dict[str, str]:
     """Cookies by name; of two with one name the first counts (RFC 6265 section 5.4 sends the more specific first)."""
     found: dict[str, str] = {}

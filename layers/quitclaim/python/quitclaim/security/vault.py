@@ -4,16 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from quitclaim.domain.asked import VisitSecrets
 from quitclaim.domain.errors import SealBrokenError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.ports import Clock
-from quitclaim.security.hints import open_hint, seal_hint
 from quitclaim.security.keys import AUTHORIZATION, INDEX, REVOKE, USE, KeyRing
 from quitclaim.security.macs import Macs
 from quitclaim.security.sealing import Binding, Sealer
+from quitclaim.security.tickets import open_under, seal_under
 
 IDENTITY = "~identity"
 ID_TOKEN = "~id_token"  # noqa: S105 - a place in a binding
@@ -116,33 +117,30 @@ class RingVault:
 
     # --- an authorization ---
 
-    def seal_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, verifier: Secret | None, nonce: Secret | None
-    ) -> bytes:
-        """PKCE verifier and nonce of one authorization, as far as the provider was given them."""
+    def seal_authorization(self, state_digest: str, ref: ConnectionRef, generation: int, visit: VisitSecrets) -> bytes:
+        """What one visit of a link must know again when it comes back."""
         body = {
-            "verifier": None if verifier is None else verifier.reveal(),
-            "nonce": None if nonce is None else nonce.reveal(),
+            "verifier": None if visit.verifier is None else visit.verifier.reveal(),
+            "nonce": None if visit.nonce is None else visit.nonce.reveal(),
+            **({"variables": dict(visit.variables)} if visit.variables else {}),
         }
         return self._seal(body, _authorization(state_digest, ref, generation))
 
-    def open_authorization(
-        self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes
-    ) -> tuple[Secret | None, Secret | None]:
-        """Verifier and nonce."""
+    def open_authorization(self, state_digest: str, ref: ConnectionRef, generation: int, sealed: bytes) -> VisitSecrets:
+        """What one visit knew."""
         body = self._open(sealed, _authorization(state_digest, ref, generation))
-        verifier, nonce = body["verifier"], body["nonce"]
-        return None if verifier is None else Secret(verifier), None if nonce is None else Secret(nonce)
+        verifier, nonce = (None if body[name] is None else Secret(body[name]) for name in ("verifier", "nonce"))
+        return VisitSecrets(verifier, nonce, body.get("variables", {}))
 
     # --- under a ticket ---
 
-    def seal_hint(self, ticket: Secret, hint: Secret) -> str:
-        """Who the provider is to expect, readable only with the ticket, which is stored nowhere."""
-        return seal_hint(ticket, hint)
+    def seal_under_ticket(self, ticket: Secret, text: Secret) -> str:
+        """Readable only with the ticket, which is stored nowhere."""
+        return seal_under(ticket, text)
 
-    def open_hint(self, ticket: Secret, sealed: str) -> Secret:
-        """Who the provider is to expect."""
-        return open_hint(ticket, sealed)
+    def open_under_ticket(self, ticket: Secret, sealed: str) -> Secret:
+        """What was sealed under it."""
+        return open_under(ticket, sealed)
 
     # --- keyed digests ---
 
