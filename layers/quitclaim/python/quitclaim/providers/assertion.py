@@ -25,9 +25,12 @@ class AssertionKey:
     key_id: str | None
 
 
-def client_assertion(key: AssertionKey, client_id: str, audience: str, now_s: int, jti: str) -> Secret:
+def client_assertion(
+    key: AssertionKey, client_id: str, audience: str, now_s: int, jti: str, issuer: str | None = None
+) -> Secret:
     """
-    The signed assertion for one request to *audience*. Raises `ClientConfigError` where the secret is no such key.
+    The signed assertion for one request to *audience*, by *issuer* if that is not the client (Apple: the team). Raises
+    `ClientConfigError` where the secret is no such key.
 
     The algorithm follows from the key: RS256, ES256 (P-256) or EdDSA (Ed25519), as every provider that takes any of
     these keys takes it.
@@ -36,7 +39,7 @@ def client_assertion(key: AssertionKey, client_id: str, audience: str, now_s: in
 
     algorithm, private = _opened(key)
     claims: dict[str, Any] = {
-        "iss": client_id,
+        "iss": issuer or client_id,
         "sub": client_id,
         "aud": audience,
         "jti": jti,

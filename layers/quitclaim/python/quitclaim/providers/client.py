@@ -26,7 +26,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
 from quitclaim.providers.assertion import AssertionKey, check_key, client_assertion
 from quitclaim.providers.id_token import Expected, KeySets, verify
-from quitclaim.providers.placeholders import PlaceholderRefusedError, at_start, in_callback, of_client
+from quitclaim.providers.placeholders import PlaceholderRefusedError, at_start, fill, in_callback, of_client
 from quitclaim.providers.spec import ProviderSpec
 from quitclaim.providers.transport import async_http, send, sync_http
 
@@ -145,7 +145,8 @@ class OAuthClient:
     def prepare(self) -> None:
         """Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read."""
         secret = self._kept_secret()
-        if secret is not None and self._spec.token.client_auth == "private_key_jwt":
+        told = self._spec.token
+        if secret is not None and (told.client_auth == "private_key_jwt" or told.minted is not None):
             check_key(AssertionKey(secret, self._settings.key_id))
         self._known(NO_VARIABLES)
 
@@ -265,7 +266,13 @@ class OAuthClient:
         secret = self._secret(known)
         async with self._http.revoking() as http:
             return await oauth2.revoke(
-                http, self._spec, self._settings, secret, replace(material, variables=known), timeout_ms
+                http,
+                self._spec,
+                self._settings,
+                secret,
+                replace(material, variables=known),
+                timeout_ms,
+                self._http.now_s,
             )
 
     def _known(self, variables: Mapping[str, str]) -> dict[str, str]:
@@ -277,18 +284,23 @@ class OAuthClient:
 
     def _secret(self, variables: Mapping[str, str]) -> Secret | None:
         """
-        What proves the client in one request: its secret or, signed with it, an assertion; None where the provider
-        takes neither.
+        What proves the client in one request: its secret or, signed with it, an assertion or a secret for that request;
+        None where the provider takes neither.
         """
-        kept = self._kept_secret()
-        if kept is None or self._spec.token.client_auth != "private_key_jwt":
+        kept, told = self._kept_secret(), self._spec.token
+        if kept is None or (told.client_auth != "private_key_jwt" and told.minted is None):
             return kept
+        issuer = self._settings.client_id
         try:
-            audience = oauth2.assertion_audience(self._spec, variables)
+            if told.minted is None:
+                audience = oauth2.assertion_audience(self._spec, variables)
+            else:
+                audience = told.minted.audience
+                issuer = fill(told.minted.issuer, self._spec.placeholders, variables, {}, encode=False)
         except PlaceholderRefusedError as refused:
             raise ClientConfigError(client=self.name, reason=str(refused)) from None
         key, now_s = AssertionKey(kept, self._settings.key_id), int(self._http.now_s())
-        return client_assertion(key, self._settings.client_id, audience, now_s, self._http.new_id())
+        return client_assertion(key, self._settings.client_id, audience, now_s, self._http.new_id(), issuer)
 
     def _kept_secret(self) -> Secret | None:
         if self._settings.secret_ref is not None:

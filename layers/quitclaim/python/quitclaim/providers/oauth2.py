@@ -7,9 +7,8 @@ that never repeats itself and never follows a redirect.
 
 import base64
 import hashlib
-import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote, quote_plus, urlencode
@@ -32,8 +31,10 @@ from quitclaim.domain.secret import Secret
 from quitclaim.providers.answers import judge_identity, judge_push, judge_revoke, judge_token
 from quitclaim.providers.assertion import ASSERTION_TYPE
 from quitclaim.providers.placeholders import REDIRECT_URI, PlaceholderRefusedError, Values, fill
+from quitclaim.providers.requests import form_request, json_request, plain_headers, with_query
+from quitclaim.providers.signed import revoke_with_nonce
 from quitclaim.providers.spec import ClientAuth, ProviderSpec, RequestSpec
-from quitclaim.providers.transport import USER_AGENT, OutgoingRequest, send, send_async
+from quitclaim.providers.transport import OutgoingRequest, send, send_async
 
 NO_VALUES: Final[Values] = {}
 UNADDRESSED: Final = TokenAnswer(Outcome.NOT_SENT, "unaddressed", config_fault=True)
@@ -95,7 +96,7 @@ def build_push(
         raise ValueError(f"{spec.id} takes no pushed requests")
     fields = authorization_params(spec, client, asked)
     headers = _authenticate(fields, spec.token.client_auth, spec, client, secret)
-    return _form("POST", _url(spec, spec.authorize.par_url, variables), headers, fields)
+    return form_request("POST", _url(spec, spec.authorize.par_url, variables), headers, fields)
 
 
 def push(
@@ -236,8 +237,8 @@ def build_upgrade(spec: ProviderSpec, secret: Secret | None, access_token: Secre
     if secret is not None:
         fields["client_secret"] = secret.reveal()
     if told.method == "GET":
-        return OutgoingRequest("GET", _with_query(told.url, fields), _headers())
-    return _form("POST", told.url, _headers(), fields)
+        return OutgoingRequest("GET", with_query(told.url, fields), plain_headers())
+    return form_request("POST", told.url, plain_headers(), fields)
 
 
 def build_refresh(
@@ -264,8 +265,10 @@ def build_refresh(
     url = _url(spec, told.url, variables)
     if told.method == "POST":
         return _token_request(url, spec, client, secret, fields)
-    headers = _authenticate(fields, spec.token.client_auth, spec, client, secret) if told.sends_client else _headers()
-    return OutgoingRequest("GET", _with_query(url, fields), headers)
+    headers = (
+        _authenticate(fields, spec.token.client_auth, spec, client, secret) if told.sends_client else plain_headers()
+    )
+    return OutgoingRequest("GET", with_query(url, fields), headers)
 
 
 def refresh(
@@ -329,7 +332,7 @@ def identity(
 
 def build_keys(url: str) -> OutgoingRequest:
     """The request for an issuer's published keys (RFC 7517)."""
-    return OutgoingRequest("GET", url, _headers())
+    return OutgoingRequest("GET", url, plain_headers())
 
 
 # --- revoke -------------------------------------------------------------------------------------------------------
@@ -357,13 +360,33 @@ async def revoke(
     secret: Secret | None,
     material: Material,
     timeout_ms: int,
+    now_s: Callable[[], float] = time.time,
 ) -> RevokeAnswer:
-    """One request, at most *timeout_ms* long."""
+    """
+    One request, at most *timeout_ms* long.
+
+    Before it, where its address holds the account and the queue does not know it, one that asks for that with the token
+    that is to die; and at Withings, one for a nonce. Neither can revoke anything.
+    """
+    if spec.revocation.adapter == "withings" and secret is not None:
+        return await revoke_with_nonce(http, spec, client, secret, material, timeout_ms, int(now_s()))
+    ends = time.monotonic() + timeout_ms / 1000
+    asked = [each.name for each in spec.placeholders if each.source == "account"]
     try:
+        if asked and spec.identity.request is not None and not material.variables.keys() >= set(asked):
+            told = judge_identity(
+                spec,
+                await send_async(http, build_identity(spec, material.token, material.variables), timeout_ms),
+            )
+            if told.account_id is None:
+                is_refused = told.outcome is IdentityOutcome.REFUSED
+                outcome = RevokeOutcome.AMBIGUOUS if is_refused else RevokeOutcome.DEFERRED
+                return RevokeAnswer(outcome, "no_account", told.retry_after_ms)
+            material = replace(material, variables={**material.variables, **dict.fromkeys(asked, told.account_id)})
         request = build_revoke(spec, client, secret, material)
     except PlaceholderRefusedError:
         return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "unaddressed")
-    return judge_revoke(spec, await send_async(http, request, timeout_ms))
+    return judge_revoke(spec, await send_async(http, request, int((ends - time.monotonic()) * 1000)))
 
 
 # --- a request from its template ----------------------------------------------------------------------------------
@@ -386,17 +409,17 @@ def _templated(
     fields = {
         name: fill(value, spec.placeholders, variables, reserved, encode=False) for name, value in told.fields
     } | dict(more)
-    headers = _headers() if client is None else _authenticate(fields, told.client_auth, spec, client, secret)
+    headers = plain_headers() if client is None else _authenticate(fields, told.client_auth, spec, client, secret)
     for name, value in told.headers:
         headers[name] = fill(value, spec.placeholders, variables, reserved, encode=False)
     url = _url(spec, told.url, variables, reserved)
     match told.body:
         case "form":
-            return _form(told.method, url, headers, fields)
+            return form_request(told.method, url, headers, fields)
         case "json":
-            return _json(told.method, url, headers, fields)
+            return json_request(told.method, url, headers, fields)
         case "query":
-            return OutgoingRequest(told.method, _with_query(url, fields), headers)
+            return OutgoingRequest(told.method, with_query(url, fields), headers)
         case _:
             return OutgoingRequest(told.method, url, headers)
 
@@ -408,14 +431,14 @@ def _token_request(
     url: str, spec: ProviderSpec, client: ProviderClient, secret: Secret | None, fields: dict[str, str]
 ) -> OutgoingRequest:
     headers = _authenticate(fields, spec.token.client_auth, spec, client, secret)
-    return (_json if spec.token.body == "json" else _form)("POST", url, headers, fields)
+    return (json_request if spec.token.body == "json" else form_request)("POST", url, headers, fields)
 
 
 def _authenticate(
     fields: dict[str, str], how: ClientAuth, spec: ProviderSpec, client: ProviderClient, secret: Secret | None
 ) -> dict[str, str]:
     """The headers of a request by *client*; what the body needs is put into *fields* (RFC 6749 section 2.3.1)."""
-    headers, name = _headers(), spec.authorize.client_id_param
+    headers, name = plain_headers(), spec.authorize.client_id_param
     if how == "none":
         if "grant_type" in fields:  # a public client still says who it is (RFC 6749 section 4.1.3)
             fields[name] = client.client_id
@@ -440,27 +463,6 @@ def _authenticate(
     else:
         raise ValueError(f"client {client.name} cannot authenticate by {how}")
     return headers
-
-
-def _headers() -> dict[str, str]:
-    return {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
-
-
-def _form(method: str, url: str, headers: dict[str, str], fields: Mapping[str, str]) -> OutgoingRequest:
-    body = urlencode(fields).encode()
-    return OutgoingRequest(method, url, {**headers, "Content-Type": "application/x-www-form-urlencoded"}, body)
-
-
-def _json(method: str, url: str, headers: dict[str, str], fields: Mapping[str, str]) -> OutgoingRequest:
-    body = json.dumps(dict(fields)).encode()
-    return OutgoingRequest(method, url, {**headers, "Content-Type": "application/json"}, body)
-
-
-def _with_query(url: str, fields: Mapping[str, str]) -> str:
-    """A few providers take a token in the query and nowhere else: such a URL is shown and logged by nobody (S-13)."""
-    if not fields:
-        return url
-    return f"{url}{'&' if '?' in url else '?'}{urlencode(fields, quote_via=quote)}"
 
 
 def _unpadded(raw: bytes) -> str:

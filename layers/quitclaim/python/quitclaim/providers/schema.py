@@ -180,6 +180,13 @@ class Success(Strict):
     body: Literal["any", "empty"] | JsonBody
 
 
+class Minted(Strict):
+    """A client secret that is signed for each request."""
+
+    issuer: Text
+    audience: Text
+
+
 class Upgrade(Strict):
     """A second request, which turns the token of a code into the one that lasts."""
 
@@ -195,7 +202,7 @@ class Token(Strict):
     url: Text
     client_auth: Literal["basic", "post", "none", "private_key_jwt", "bearer_secret"]
     basic_encoding: Literal["form", "raw"] = "form"
-    secret: Literal["plain", "apple_jwt"] = "plain"  # noqa: S105 - a way to make one
+    minted: Minted | None = None
     assertion_audience: Literal["token_url", "issuer"] = "token_url"
     body: Literal["form", "json"] = "form"
     params: dict[Parameter, str] = {}
@@ -500,6 +507,8 @@ def _templates(entry: Entry) -> Iterator[tuple[tuple[str, ...], str, str, bool]]
     yield ("token", "url"), entry.token.url, "token", True
     if entry.authorize.par_url is not None:
         yield ("authorize", "par_url"), entry.authorize.par_url, "authorize", True
+    if entry.token.minted is not None:
+        yield ("token", "minted", "issuer"), entry.token.minted.issuer, "authorize", False
     if entry.refresh.url is not None:
         yield ("refresh", "url"), entry.refresh.url, "refresh", True
     told = filled_revocation(entry.revocation)
@@ -666,7 +675,7 @@ def _faults_of_status(entry: Entry) -> Iterator[Fault]:
 
 
 REMEMBERED: Final = re.compile(
-    r"authorize(\..*)?|oidc(\..*)?|token\.(url|client_auth|body|params|response)|placeholders\..*|"
+    r"authorize(\..*)?|oidc(\..*)?|token\.(url|client_auth|body|params|response|minted)|placeholders\..*|"
     r"identity(\..*)?|refresh\.(url|mode)|revocation\.manual_page"
 )
 """
@@ -734,8 +743,8 @@ def _faults_of_requests(entry: Entry) -> Iterator[Fault]:
         yield ("revocation", "client_auth"), "needs a shared secret where the client has a key; write private_key_jwt"
     if told.client_auth == "private_key_jwt" != entry.token.client_auth:
         yield ("revocation", "client_auth"), "needs a key where the client has a shared secret; write that"
-    if entry.token.secret == "apple_jwt" and entry.token.client_auth != "post":  # noqa: S105 - a way to make one
-        yield ("token", "secret"), "is sent in the body only; write client_auth: post"
+    if entry.token.minted is not None and entry.token.client_auth != "post":
+        yield ("token", "minted"), "is sent in the body only; write client_auth: post"
     yield from _faults_of_refresh(entry)
 
 

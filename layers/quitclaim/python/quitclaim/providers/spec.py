@@ -128,13 +128,21 @@ class UpgradeSpec:
 
 
 @dataclass(frozen=True)
+class MintedSpec:
+    """A client secret that is a token, signed with the client's key for one request (Apple)."""
+
+    issuer: str
+    audience: str
+
+
+@dataclass(frozen=True)
 class TokenSpec:
     """The token endpoint (RFC 6749 section 3.2)."""
 
     url: str
     client_auth: TokenAuth
     basic_encoding: Literal["form", "raw"]  # of id and secret before base64: as RFC 6749 section 2.3.1 says, or not
-    secret: Literal["plain", "apple_jwt"]
+    minted: MintedSpec | None  # the client's secret is signed for each request
     assertion_audience: Literal["token_url", "issuer"]  # of private_key_jwt
     body: Literal["form", "json"]
     params: Fields
@@ -360,6 +368,7 @@ def _token(compiled: dict[str, Any]) -> TokenSpec:
             "errors": ErrorCodes(
                 tuple(errors["dead"]), tuple(errors["try_later"]), tuple(errors["config"]), errors["at"]
             ),
+            "minted": None if compiled["minted"] is None else MintedSpec(**compiled["minted"]),
             "upgrade": None if compiled["upgrade"] is None else UpgradeSpec(**compiled["upgrade"]),
         }
     )
