@@ -356,7 +356,7 @@ def judge_identity(spec: ProviderSpec, answer: Answer) -> IdentityAnswer:
         return IdentityAnswer(IdentityOutcome.REFUSED, reason=reason)
     if not 200 <= answer.status < 300 or not answer.complete or body.is_html:
         return IdentityAnswer(IdentityOutcome.TRY_LATER, reason=reason, retry_after_ms=answer.retry_after_ms)
-    account = _account(member(body.members, spec.identity.field))
+    account = _account(member(body.members if body.listed is None else body.listed, spec.identity.field))
     if account is None or body.has_error:
         return IdentityAnswer(IdentityOutcome.UNREADABLE, reason="no_account")
     return IdentityAnswer(IdentityOutcome.READ, account)
@@ -420,6 +420,7 @@ class Body:
     """A body as far as it could be read."""
 
     members: Mapping[str, Any] | None = None  # of its JSON object or form
+    listed: list[Any] | None = None  # its JSON array
     is_html: bool = False
     has_error: bool = False
     raw_code: str | None = None  # compared with the catalogue's codes, shown to nobody
@@ -444,21 +445,29 @@ def read_body(answer: RawAnswer, error_at: str | None = None) -> Body:
         members = _form(text, answer.content_type)
     if members is None:
         looks_like_a_page = text.startswith("<") or (answer.content_type == "text/html" and text != "")
-        return Body(is_html=looks_like_a_page)
+        return Body(listed=_json_array(text), is_html=looks_like_a_page)
     told = member(members, error_at)
     if told not in (None, 0, "0", "") and isinstance(told, str | int) and not isinstance(told, bool):
-        return Body(members, False, True, str(told)[:100])
-    return Body(members, False, *_error(members))
+        return Body(members, has_error=True, raw_code=str(told)[:100])
+    has_error, code = _error(members)
+    return Body(members, has_error=has_error, raw_code=code)
 
 
 def _json_object(text: str) -> Mapping[str, Any] | None:
-    if not text.startswith("{"):
-        return None
+    value = _json(text) if text.startswith("{") else None
+    return value if isinstance(value, dict) else None
+
+
+def _json_array(text: str) -> list[Any] | None:
+    value = _json(text) if text.startswith("[") else None
+    return value if isinstance(value, list) else None
+
+
+def _json(text: str) -> Any:
     try:
-        value = json.loads(text, parse_constant=lambda _: None)
+        return json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
-    return value if isinstance(value, dict) else None
 
 
 def _form(text: str, content_type: str) -> Mapping[str, Any] | None:
