@@ -360,7 +360,7 @@ async def revoke(
     secret: Secret | None,
     material: Material,
     timeout_ms: int,
-    now_s: Callable[[], float] = time.time,
+    now_s: Callable[[], float],
 ) -> RevokeAnswer:
     """
     One request, at most *timeout_ms* long.
