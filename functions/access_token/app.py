@@ -8,11 +8,12 @@ from quitclaim.domain.errors import InvalidBodyError, QuitclaimError
 from quitclaim.domain.ids import ConnectionRef, checked_id
 from quitclaim.domain.tokens import MAIN
 from quitclaim.flows.imports import import_grant
+from quitclaim.flows.sign_in import sdk_sign_in
 from quitclaim.flows.status import ConnectionView
 from quitclaim.flows.tokens import hand_out, replay
 from quitclaim.runtime import views, wiring
+from quitclaim.runtime.hot_bodies import import_request, sign_in_request
 from quitclaim.runtime.http import answer, handler_of, header, json_body, new_resolver
-from quitclaim.runtime.import_body import import_request
 from quitclaim.runtime.world import Invocation
 
 wired = wiring.access_token()
@@ -46,6 +47,16 @@ def import_connection(tenant: str, owner: str, connection_id: str) -> Response[s
         parts.telemetry.count("ConnectionsImported")
     found = None if done.connection is None else views.connection(ConnectionView(done.connection))
     return answer({"connection": found, "shared_copy": done.shared_copy, "dry_run": done.dry_run})
+
+
+@app.post("/v1/tenants/<tenant>/owners/<owner>/sdk-sign-in")
+def sign_in(tenant: str, owner: str) -> Response[str]:
+    """A token of the broker's for the app's SDK."""
+    request = sign_in_request(tenant, owner, json_body(app.current_event.raw_event))
+    done = sdk_sign_in(request, Invocation(app.lambda_context), wired.importing)
+    parts.telemetry.count("SdkSignIns")
+    view = views.connection(ConnectionView(done.connection))
+    return answer({"connection": view, "sign_in_token": done.token.reveal()})
 
 
 http = handler_of(app, parts.telemetry, lambda: parts.config.current().api_id)

@@ -12,6 +12,7 @@ from quitclaim.domain.attention import Subject
 from quitclaim.domain.ids import ConnectionRef, OwnerRef, checked_id
 from quitclaim.domain.return_to import checked_return_to
 from quitclaim.domain.secret import Secret
+from quitclaim.domain.sources import SourceProof, checked_slug
 from quitclaim.flows.connect import Started, StartRequest, confirm, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked as AskedByOperator
@@ -27,6 +28,7 @@ from quitclaim.runtime.bodies import (
     Connect,
     OperatorAcknowledge,
     OperatorRetry,
+    Proof,
     Reconnect,
     Report,
     parsed,
@@ -69,6 +71,8 @@ def started(ref: ConnectionRef, client: str, body: Asked, *, provider: str | Non
         login_hint=Secret(body.login_hint) if body.login_hint else None,
         metadata=checked_metadata(body.metadata),
         variables=body.variables,
+        source=None if body.source is None else checked_slug(body.source),
+        proof=None if body.source_proof is None else proof_of(body.source_proof),
     )
     done: Started = start(request, wired.connecting)
     told: dict[str, Any] = {"connection": views.connection(ConnectionView(done.connection))}
@@ -77,6 +81,11 @@ def started(ref: ConnectionRef, client: str, body: Asked, *, provider: str | Non
         told["connect_url"] = f"{address}/connect/{done.ticket.reveal()}"
         told["expires_at"] = done.expires_at
     return answer(told, 201 if done.ticket is not None else 200)
+
+
+def proof_of(body: Proof) -> SourceProof:
+    """What the app saw of a source."""
+    return SourceProof(body.connection_id, checked_slug(body.source), body.instance, body.last_seen)
 
 
 @app.post(f"{OWNER}/connections")
@@ -107,6 +116,14 @@ def get_connection(tenant: str, owner: str, connection_id: str) -> Response[str]
     """One connection."""
     ref = ConnectionRef.checked(tenant, owner, connection_id)
     return answer(views.connection(view(ref, reads=parts.reads, clock=parts.clock)))
+
+
+@app.get(f"{OWNER}/connections/<connection_id>/sources")
+def list_sources(tenant: str, owner: str, connection_id: str) -> Response[str]:
+    """What is linked, or was asked for, behind the account of a connection to a broker."""
+    ref = ConnectionRef.checked(tenant, owner, connection_id)
+    view(ref, reads=parts.reads, clock=parts.clock)
+    return answer({"sources": [views.source(each) for each in parts.reads.sources(ref)]})
 
 
 @app.delete(f"{OWNER}/connections/<connection_id>")

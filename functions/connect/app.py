@@ -21,6 +21,7 @@ from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutco
 from quitclaim.runtime import pages, wiring
 from quitclaim.runtime.http import (
     MAX_BODY,
+    SINGLE,
     all_parameters,
     cookies,
     handler_of,
@@ -83,11 +84,12 @@ def came_back(provider: str, text: str) -> Response[str]:
     event = app.current_event.raw_event
     if is_prefetch(event):
         return Response(204, None, "", headers=pages.HEADERS)
-    given = parameters(text)
+    state = parts.clients.state_parameter(provider)
+    given = parameters(text, once=SINGLE if state == "state" else frozenset({state}))
     said = {name: value for name, value in given.items() if value.strip()}  # blank is missing (M-24, M-25)
     callback = Callback(
         provider=provider,
-        state=Secret(said["state"]) if "state" in said else None,
+        state=Secret(said[state]) if state in said else None,
         code=Secret(said["code"]) if "code" in said else None,
         error=said.get("error"),
         iss=(given["iss"],) if "iss" in given else (),

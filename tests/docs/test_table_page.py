@@ -11,6 +11,7 @@ from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Authorization, Barrier, Connection, Exchange, Owner, Ticket
 from quitclaim.domain.keyring import RingItem
 from quitclaim.domain.revocations import Revocation
+from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
 from quitclaim.store.keys import PREFIXES
@@ -29,6 +30,7 @@ ITEMS: Final = {
     "stop intent": (StopIntent, {"ref", "generation"}),
     "ticket": (Ticket, {"ref"}),
     "authorization": (Authorization, {"ref"}),
+    "source": (Source, {"ref", "slug"}),
     "revocation": (Revocation, {"ref", "rid", "generation"}),
     "account": (Account, set()),
     "key ring entry": (RingItem, {"purpose", "kid"}),

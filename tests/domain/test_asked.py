@@ -105,7 +105,9 @@ MISSING = [
 
 
 @pytest.mark.rule("S-23", "RB-55")
-@pytest.mark.parametrize(("required", "granted", "missing"), MISSING, ids=str)
+@pytest.mark.parametrize(
+    ("required", "granted", "missing"), MISSING, ids=lambda named: " ".join(sorted(named or ())) or "none"
+)
 def test_RB_55_what_was_not_granted_is_missing(required, granted, missing):
     """Names are compared tolerantly, and never so that another resource's scope counts."""
     assert missing_scopes(required, None if granted is None else frozenset(granted)) == missing

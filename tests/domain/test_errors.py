@@ -34,6 +34,8 @@ TABLE = {
     "CONNECT_BLOCKED": (409, False),
     "IMPORT_NOT_SUPPORTED": (409, False),
     "IMPORT_FAILED": (409, False),
+    "CONNECTION_SOURCE_START_STALE": (409, True),
+    "SDK_SIGN_IN_NOT_SUPPORTED": (500, False),
     "OWNER_DELETED": (410, False),
     "OWNER_PURGING": (409, True),
     "OAUTH_STATE_SUPERSEDED": (409, False),

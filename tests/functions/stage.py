@@ -19,6 +19,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 import boto3
+import httpx
 import pytest
 from botocore.config import Config
 from moto.core import DEFAULT_ACCOUNT_ID
@@ -33,6 +34,7 @@ from quitclaim.providers import client as provider_client
 from quitclaim.providers.client import ProviderHttp
 from quitclaim.runtime import wiring
 from quitclaim.runtime.world import real_now
+from tests.fakes.broker import BrokerServer, broker_text
 from tests.fakes.provider import CLIENT_ID, CLIENT_SECRET, AcmeServer
 from tests.fakes.tables import OneByOneTable
 from tests.infra.deployed import of_type, variables
@@ -138,6 +140,7 @@ class Stage:
     folder: Path
     server: AcmeServer
     entry: str
+    broker: BrokerServer = field(default_factory=BrokerServer)
     number: int = field(default_factory=lambda: next(NUMBERS))
     secrets: set[str] = field(default_factory=set)
     raw: str = ""
@@ -158,9 +161,11 @@ class Stage:
         sdk("dynamodb").create_table(TableName=self.table, **{each: properties[each] for each in wanted})
         self.ring_key = sdk("kms").create_key()["KeyMetadata"]["Arn"]
         (self.folder / "acme.json").write_text(self.entry)
+        (self.folder / "health.json").write_text(broker_text("health"))
         self.put("base-url", BASE_URL)
         self.put("api-id", API_ID)
         self.add_client("acme")
+        self.add_client("health", provider="health")
         sdk("ssm").put_parameter(Name=self.secret_name, Value=CLIENT_SECRET.reveal(), Type="SecureString")
 
     def turn(self, capsys: pytest.CaptureFixture[str]) -> "Stage":
@@ -175,6 +180,7 @@ class Stage:
         self.server.ledger.clear()
         self.server.asked.clear()
         self.server.misbehaviours.clear()
+        self.broker = BrokerServer()
         LAMBDA.asked.clear()
         return self
 
@@ -242,7 +248,7 @@ class Stage:
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        transport = self.server.transport
+        transport = httpx.MockTransport(self._provider)
         with pytest.MonkeyPatch.context() as monkeypatch:
             for variable in variables(name):
                 monkeypatch.setenv(variable, values[variable])
@@ -255,6 +261,12 @@ class Stage:
             assert module.wired.parts.http  # made while the fake provider is in place
         heard(service)
         return module
+
+    def _provider(self, request: httpx.Request) -> httpx.Response:
+        """Acme, or the broker, by the host that is asked."""
+        request.read()
+        is_broker = request.url.host == "api.broker.example.com"
+        return (self.broker if is_broker else self.server).transport.handle_request(request)
 
     def invoke(self, name: str, event: Mapping[str, Any], remaining_ms: int | None = None) -> Any:
         """Call a function's handler with *event*; its time is what the template gives it."""

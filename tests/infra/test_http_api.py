@@ -34,6 +34,8 @@ SIGNED = {
     "POST /v1/attention/{id}/acknowledge": "app_api",
     f"POST {OWNER}/connections/{{c}}/access-token": "access_token",
     f"POST {OWNER}/connections/{{c}}/import": "access_token",
+    f"POST {OWNER}/sdk-sign-in": "access_token",
+    f"GET {OWNER}/connections/{{c}}/sources": "app_api",
 }
 LOGGED = {
     "$context.requestTimeEpoch",

@@ -11,18 +11,21 @@ from typing import Any
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
     IMPORT,
+    Connection,
     ConnectionState,
+    DirectBegin,
     Exchange,
     ExchangeOutcome,
-    Import,
+    Ticket,
     exchange_ends,
     importing,
     ready,
 )
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import digest
-from quitclaim.domain.limits import GUARD_MS, LINK_VISITS, WRONG_CODES
+from quitclaim.domain.limits import GUARD_MS, LINK_VISITS, TICKET_MS, WRONG_CODES
 from quitclaim.domain.revocations import Claimed, Reach, Revocation, RevocationState, SealedMaterial
+from quitclaim.domain.sources import SourceProof, SourceStart, asked_for
 from quitclaim.domain.stop import Close
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import Key
@@ -41,6 +44,7 @@ from quitclaim.store.keys import (
     member_key,
     owner_key,
     revocation_key,
+    source_key,
     ticket_key,
 )
 from tests.store.stage import ACCOUNT, CLIENT, OTHER, OWNER, REF, Stage, ticket_text
@@ -354,7 +358,7 @@ def begin_import(stage: Stage, *, again: bool) -> Act:
         use=b"the given token, sealed",
     )
     resolved = stage.reads.resolved(OWNER, barrier)
-    decision = Import(
+    decision = DirectBegin(
         owner,
         before,
         importing(before, exchange, "acme"),
@@ -362,7 +366,7 @@ def begin_import(stage: Stage, *, again: bool) -> Act:
         exchange,
         None if again else stage.an_idempotency(),
     )
-    return partial(stage.connects.begin_import, decision)
+    return partial(stage.connects.begin_directly, decision)
 
 
 IMPORT_REFUSALS = (
@@ -373,6 +377,72 @@ IMPORT_REFUSALS = (
     Refusal("a purge is open", "barrier", has(BARRIER, purges=frozenset({"google#1"}))),
     Refusal("the exchange's id is taken", "exchange", taken(exchange_key(REF, "x-2"))),
 )
+
+
+SOURCE = source_key(REF, "oura")
+
+
+def start_with_a_source(stage: Stage) -> Act:
+    source = asked_for(None, REF, "oura", stage.now, fences=False)
+    return partial(stage.connects.start, stage.a_start(idempotency=stage.an_idempotency(), source=source))
+
+
+def start_source(stage: Stage, *, again: bool, proven: bool = False) -> Act:
+    connection = stage.installed()
+    if again:
+        stage.connects.start_source(a_source_start(stage, connection, "first"), None)
+    decision = a_source_start(stage, stage.connection(), "second")
+    proof = None
+    if proven:
+        assert decision.before is not None
+        proof = SourceProof(REF.connection, "oura", decision.before.instance, decision.before.last_seen)
+        decision = replace(decision, after=None)
+    return partial(stage.connects.start_source, decision, proof)
+
+
+def a_source_start(stage: Stage, connection: Connection, ticket: str) -> SourceStart:
+    before = stage.reads.source(REF, "oura")
+    return SourceStart(
+        owner=stage.owner(),
+        connection=connection,
+        before=before,
+        after=asked_for(before, REF, "oura", stage.now, fences=True),
+        ticket=Ticket(REF, connection.generation, CLIENT, 0, stage.now + TICKET_MS, source="oura", reuses=True),
+        ticket_digest=digest(ticket),
+        now=stage.now,
+        idempotency=stage.an_idempotency() if ticket == "second" else None,
+    )
+
+
+SOURCE_REFUSALS = (
+    *owner_moves(),
+    Refusal("the connection is stopped", "connection", has(CONNECTION, state="revoking")),
+    Refusal("the connection has another life", "connection", has(CONNECTION, generation=9)),
+    Refusal("the ticket is there", "ticket", taken(ticket_key(digest("second")))),
+    Refusal("the key was used", "idempotency", taken(idempotency_key(REF.tenant, "key-digest"))),
+)
+
+
+def return_link(stage: Stage) -> Act:
+    connection = stage.installed()
+    ticket = Ticket(REF, connection.generation, CLIENT, 0, stage.now + TICKET_MS, source="oura", reuses=True)
+    stage.connects.start_source(
+        replace(a_source_start(stage, connection, "second"), ticket=ticket, idempotency=None), None
+    )
+    authorization = replace(stage.an_authorization(connection), reuses=True)
+    found = stage.reads.ticket("second")
+    assert found is not None
+    stage.connects.visit(found, digest("second"), authorization, "state-9", stage.now)
+    stored = stage.reads.authorization("state-9")
+    assert stored is not None
+    return partial(stage.connects.return_link, stored, "state-9", stage.now)
+
+
+def forget_source(stage: Stage) -> Act:
+    start_source(stage, again=False)()
+    source = stage.reads.source(REF, "oura")
+    assert source is not None
+    return partial(stage.reconciles.forget_source, source)
 
 
 def lapse_link(stage: Stage) -> Act:
@@ -939,6 +1009,50 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("13 late grant beside another", late_beside_another, 2),
     Row("13 late grant, whatever it was", late_whatever_it_was, 2),
+    Row(
+        "1 start with a source",
+        start_with_a_source,
+        5,
+        (Refusal("the source is there by now", "source", taken(SOURCE)),),
+    ),
+    Row(
+        "62 source",
+        partial(start_source, again=False),
+        5,
+        (*SOURCE_REFUSALS, Refusal("the source is there by now", "source", taken(SOURCE))),
+    ),
+    Row(
+        "62 source again",
+        partial(start_source, again=True),
+        5,
+        (*SOURCE_REFUSALS, Refusal("the source moved", "source", moved(SOURCE))),
+    ),
+    Row(
+        "62 source as the app saw it",
+        partial(start_source, again=True, proven=True),
+        5,
+        (
+            *SOURCE_REFUSALS,
+            Refusal("the source was seen since", "source", has(SOURCE, last_seen=1)),
+            Refusal("the source is in error", "source", has(SOURCE, error="expired")),
+            Refusal("the source is connected", "source", has(SOURCE, status="connected")),
+            Refusal("the source is gone", "source", gone(SOURCE)),
+        ),
+    ),
+    Row(
+        "63 link returned",
+        return_link,
+        2,
+        (
+            Refusal("the state is consumed", "authorization", has(authorization_key("state-9"), consumed_at=1)),
+            Refusal("the state is discarded", "authorization", has(authorization_key("state-9"), discarded_at=1)),
+            Refusal("the state has expired", "authorization", has(authorization_key("state-9"), expires=1)),
+            Refusal("it is bound to another browser", "authorization", has(authorization_key("state-9"), binding="x")),
+            Refusal("the connection is stopped", "connection", has(CONNECTION, state="revoking")),
+            Refusal("the connection has another life", "connection", has(CONNECTION, generation=9)),
+        ),
+    ),
+    Row("64 source forgotten", forget_source, 1, (Refusal("the source moved", "source", moved(SOURCE)),)),
     Row(
         "14 import of a new owner",
         partial(begin_import, again=False),

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol
 from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.outcomes import IdentityAnswer, RevokeAnswer, TokenAnswer
+from quitclaim.domain.outcomes import BrokerAnswer, IdentityAnswer, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
@@ -369,6 +369,27 @@ class KeyMaker(Protocol):
 # --- provider clients ------------------------------------------------------------------------------------------------
 
 
+class Broker(Protocol):
+    """Accounts at a broker, behind which users link things on its own pages. A call never follows a redirect."""
+
+    @property
+    def state_param(self) -> str:
+        """In which parameter of our callback the state comes back."""
+        ...
+
+    def account(self, *, reference: str, timeout_ms: int) -> BrokerAnswer:
+        """The account of *reference*, made if there is none: two requests at most. May be repeated."""
+        ...
+
+    def link(self, *, account: Secret, source: str | None, back: str, timeout_ms: int) -> BrokerAnswer:
+        """Where the user links (a source of) the account; the browser comes *back* by itself."""
+        ...
+
+    def sign_in(self, *, account: Secret, timeout_ms: int) -> BrokerAnswer:
+        """A token with which the app's SDK signs in to the account."""
+        ...
+
+
 class Client(Protocol):
     """
     One OAuth client of the app at one provider: its facts, settings and calls. A call never retries and never follows a
@@ -413,6 +434,14 @@ class Client(Protocol):
     @property
     def purge_on_loss(self) -> bool:
         """Whether a lost grant purges like a disconnect."""
+        ...
+
+    @property
+    def broker(self) -> Broker | None:
+        """
+        The broker behind whose accounts this client's users link things; None where a code is exchanged. Raises
+        `ClientConfigError`.
+        """
         ...
 
     def prepare(self) -> None:

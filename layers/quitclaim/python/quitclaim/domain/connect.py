@@ -6,7 +6,7 @@ Every cell of the tables of states and events is a row here or an error by name;
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quitclaim.domain.errors import (
     ConnectionReconcilingError,
@@ -32,6 +32,9 @@ from quitclaim.domain.limits import (
     WRONG_CODES,
 )
 from quitclaim.domain.revocations import Revocation, RevocationState
+
+if TYPE_CHECKING:
+    from quitclaim.domain.sources import Source
 
 
 class ConnectionState(StrEnum):
@@ -185,6 +188,10 @@ class Ticket:
     """What the start asks for, where that is not what the client always asks for."""
     about: str | None = None
     """Who the provider is to expect and what its addresses need, sealed under the ticket, which is stored nowhere."""
+    source: str | None = None
+    """What is to be linked behind the account at a broker."""
+    reuses: bool | None = None
+    """Whether the account is there already, and its connection stays as it is."""
     v: int = 0
 
 
@@ -201,6 +208,8 @@ class Authorization:
     return_to: str | None = None
     scopes: frozenset[str] = frozenset()
     """What the provider was asked for: the client's settings may change before the callback (RB-52)."""
+    reuses: bool | None = None
+    """Whether a source is linked behind an account that is there already."""
     consumed_at: int | None = None
     discarded_at: int | None = None
     exchange: str | None = None
@@ -233,6 +242,8 @@ class Start:
     hold_is_free: bool = True
     """False where the sweep has the superseded grant already."""
     superseded_connection: Connection | None = None
+    source: "Source | None" = None
+    source_before: "Source | None" = None
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
@@ -320,6 +331,18 @@ def refusal_of_link(connection: Connection | None, generation: int) -> Quitclaim
     return StateReplayedError()
 
 
+def refusal_of_source_link(connection: Connection | None, generation: int) -> QuitclaimError | None:
+    """
+    Why a link or callback of a source no longer serves the account of this connection; None if it does: ready, and of
+    the very life that it was made for.
+    """
+    if connection is None:
+        return StateInvalidError()
+    if connection.generation != generation or connection.state is not ConnectionState.READY:
+        return StateSupersededError()
+    return None
+
+
 def may_visit(ticket: Ticket, now: int) -> bool:
     """Whether the link may be opened once more."""
     return ticket.expires > now and ticket.visits < LINK_VISITS
@@ -399,13 +422,19 @@ def is_awaiting_confirmation(connection: Connection, exchange: Exchange | None, 
 
 # --- import ----------------------------------------------------------------------------------------------------------
 
+CODE: Final = "code"
+LINK: Final = "link"
+"""Kinds of exchanges that a browser comes back to: with a code, or from the pages of a broker."""
 IMPORT: Final = "import"
-"""Kind of an exchange that takes over a grant which the app holds already."""
+"""Of one that takes over a grant which the app holds already."""
+SIGN_IN: Final = "sign_in"
+"""Of one that makes an account at a broker for an app's SDK to sign in to."""
+IN_A_BROWSER: Final = frozenset({CODE, LINK})
 
 
 @dataclass(frozen=True)
-class Import:
-    """What was seen before an import, and what shall be."""
+class DirectBegin:
+    """What was seen before an exchange that no browser began, and what shall be."""
 
     owner: Owner | None
     before: Connection | None
@@ -437,9 +466,12 @@ def may_leave_a_grant(exchange: Exchange, facts: ProviderFacts | None) -> bool:
 
     A code may. A refresh for an import may wherever a refresh gives a new refresh token: its successor is lost then,
     whether the app's token is spent by it or lives on. Where none does, the grant is the app's as before. *facts* is
-    None where the client is no longer set up.
+    None where the client is no longer set up. An account at a broker gives access to nothing by itself, and the next
+    attempt finds it by its reference.
     """
-    return exchange.kind != IMPORT or facts is None or facts.rotates != "no"
+    if exchange.kind == IMPORT:
+        return facts is None or facts.rotates != "no"
+    return exchange.kind == CODE
 
 
 def importing(connection: Connection | None, exchange: Exchange, provider: str) -> Connection:

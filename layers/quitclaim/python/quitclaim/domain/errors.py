@@ -305,6 +305,14 @@ class RemovalRequiredError(RefusedError):
     sentence = "Access may exist at the provider that we cannot revoke: remove it there, then acknowledge."
 
 
+class SourceStartStaleError(RefusedError):
+    """What the app saw of a source before it asked for a link of it is no longer so (M-13, M-14)."""
+
+    code = "CONNECTION_SOURCE_START_STALE"
+    sentence = "The source is not what you saw: look at it again."
+    retryable = True
+
+
 class NeedsReconnectError(RefusedError):
     """The grant was lost at the provider."""
 
@@ -440,6 +448,13 @@ class FlowNotSupportedError(QuitclaimError):
 
     code = "CONNECTION_FLOW_NOT_SUPPORTED"
     sentence = "This provider cannot be connected to."
+
+
+class SdkSignInNotSupportedError(QuitclaimError):
+    """The catalogue's provider gives no token for an app's SDK."""
+
+    code = "SDK_SIGN_IN_NOT_SUPPORTED"
+    sentence = "This provider has no sign-in for an app's SDK."
 
 
 class CallbackUrlRequiredError(QuitclaimError):

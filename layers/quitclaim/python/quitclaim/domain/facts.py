@@ -56,6 +56,12 @@ class ProviderFacts:
     """A revocation of one token of a pair ends the other as well. Unknown is no."""
     needs_live_access_token: bool = True
     """A revocation by access token wants one that has not expired. Unknown is yes."""
+    is_broker: bool = False
+    """Whether users link things on its own pages behind an account that is made for them, and no code is exchanged."""
+    has_sources: bool = False
+    """Whether what is linked behind an account has a name of its own."""
+    signs_in: bool = False
+    """Whether an app's SDK can be given a token for an account."""
 
     @property
     def renews_in_queue(self) -> bool:

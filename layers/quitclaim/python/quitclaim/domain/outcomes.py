@@ -74,6 +74,17 @@ class TokenAnswer:
     """As of the grant; where there is none, what is known for revoking what was salvaged."""
 
 
+@dataclass(frozen=True)
+class BrokerAnswer:
+    """The answer of a broker; *value* (an account's id, a link, a sign-in token) is there exactly if it is granted."""
+
+    outcome: Outcome
+    reason: str = ""
+    retry_after_ms: int | None = None
+    config_fault: bool = False
+    value: Secret | None = None
+
+
 class RevokeOutcome(StrEnum):
     """Of a revocation call."""
 

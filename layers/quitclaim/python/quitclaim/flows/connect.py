@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets, asked_scopes, missing_scopes
 from quitclaim.domain.connect import (
-    IMPORT,
+    CODE,
+    IN_A_BROWSER,
     KNOWN_ERRORS,
+    LINK,
     PASSING_ERRORS,
     Authorization,
     Barrier,
@@ -40,6 +43,7 @@ from quitclaim.domain.connect import (
     may_visit,
     ready,
     refusal_of_link,
+    refusal_of_source_link,
     started,
 )
 from quitclaim.domain.errors import (
@@ -58,6 +62,7 @@ from quitclaim.domain.errors import (
     InvalidBodyError,
     IssuerMismatchError,
     MovedError,
+    OutcomeUnknownError,
     OwnerDeletedError,
     OwnerPurgingError,
     ProviderBusyError,
@@ -66,6 +71,7 @@ from quitclaim.domain.errors import (
     QuitclaimError,
     RemovalRequiredError,
     SealBrokenError,
+    SourceStartStaleError,
     StateConflictError,
     StateInvalidError,
     StateMissingError,
@@ -87,7 +93,7 @@ from quitclaim.domain.limits import (
     SAVE_MS,
     TICKET_MS,
 )
-from quitclaim.domain.outcomes import IdentityOutcome, Outcome, TokenAnswer, TokenGrant
+from quitclaim.domain.outcomes import BrokerAnswer, IdentityOutcome, Outcome, TokenAnswer, TokenGrant
 from quitclaim.domain.revocations import (
     Material,
     Revocation,
@@ -100,9 +106,17 @@ from quitclaim.domain.revocations import (
     named_by,
 )
 from quitclaim.domain.secret import Secret
+from quitclaim.domain.sources import (
+    SourceProof,
+    SourceStart,
+    asked_for,
+    check_proof,
+    is_as_proven,
+    is_established,
+)
 from quitclaim.domain.tokens import MAIN, Grant, TokenPair, expiring_at, keep_alive_at
 from quitclaim.flows.revocations import finish_settled
-from quitclaim.ports import Client, Clients, Clock, Deadline, Ids, Kick, Vault
+from quitclaim.ports import Broker, Client, Clients, Clock, Deadline, Ids, Kick, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.connect import ConnectStore
@@ -139,6 +153,7 @@ class StartRequest:
 
     *scopes*: other than the client's usual ones. *login_hint*: who the provider is to expect (OIDC core 3.1.2.1).
     *metadata*: notes of the app, checked. *variables*: what the provider's addresses need (a shop, a subdomain).
+    *source*: what is to be linked behind an account at a broker; *proof*: what the app saw of it.
     """
 
     ref: ConnectionRef
@@ -151,11 +166,14 @@ class StartRequest:
     login_hint: Secret | None = None
     metadata: dict[str, str] | None = None
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
+    source: str | None = None
+    proof: SourceProof | None = None
 
     def digest(self, about: str | None) -> str:
         """What makes two requests the same. *about*: a keyed digest of what is said of the user, easily guessed."""
         parts = [*self.key_parts(), self.client, self.return_to or ""]
-        further = {"scopes": sorted(self.scopes), "about": about, "metadata": self.metadata}
+        further = {"scopes": sorted(self.scopes), "about": about, "metadata": self.metadata, "source": self.source}
+        further["proof"] = None if self.proof is None else vars(self.proof)
         if any(further.values()):
             parts.append(json.dumps(further, sort_keys=True))
         return digest("\n".join(parts))
@@ -189,7 +207,8 @@ def start(request: StartRequest, world: Connecting) -> Started:
 
     A start of a connection that is live or ending is answered with that connection, the same start of one whose link
     still waits with that link (C-9, U-12): then nothing is written. Refused by the barrier before the user is sent
-    away; the begin decides.
+    away; the begin decides. A source that is named is asked for in the same commit; of a live connection to a broker
+    it is all that is started (`_source_started`).
     """
     ref = request.ref
     client = world.clients.named(request.client)
@@ -199,8 +218,11 @@ def start(request: StartRequest, world: Connecting) -> Started:
         raise FlowNotSupportedError(provider=client.provider)
     scopes = asked_scopes(request.scopes, client.scopes, client.optional_scopes)
     about = request.about(client.at_start(request.variables))
+    if request.source is not None and not client.facts.has_sources:
+        raise InvalidBodyError("source: this provider has none", field="source")
     key = _idempotency_digest(request)
-    for _ in range(TRIES):
+    for turn in range(TRIES):
+        made_at = world.clock.now() + turn  # two links of one millisecond are two links
         owner, before, barrier = world.reads.fence(ref, client.name)
         if owner is not None and owner.is_deleted:
             raise OwnerDeletedError
@@ -210,6 +232,13 @@ def start(request: StartRequest, world: Connecting) -> Started:
             raise StateConflictError(
                 "This connection is another client's: use another id.", connection_id=ref.connection
             )
+        reuses = request.source is not None and is_established(before, client.name)
+        check_proof(request.proof, ref, request.source, reuses=reuses)
+        if reuses and owner is not None and before is not None:
+            done = _source_started(request, owner, before, client, key, about, made_at, world)
+            if done is not None:
+                return done
+            continue
         if not may_start(before, again=request.again):
             return Started(_found(before), None, None)
         if (
@@ -223,6 +252,8 @@ def start(request: StartRequest, world: Connecting) -> Started:
         _refuse_blocked(resolved, now)
         expires = now + TICKET_MS
         after = started(before, ref, client.provider, client.name, expires, request.metadata)
+        if client.facts.is_broker:  # the account is made for this life of the connection: nobody chooses it
+            after = replace(after, subject=None, account=None)
         ticket = world.vault.ticket(ref, after.generation, now)
         held = world.reads.held(resolved)
         record = None
@@ -244,6 +275,7 @@ def start(request: StartRequest, world: Connecting) -> Started:
                 return_to=request.return_to,
                 scopes=scopes,
                 about=None if about is None else world.vault.seal_under_ticket(ticket, about),
+                source=request.source,
             ),
             ticket_digest=digest(ticket.reveal()),
             now=now,
@@ -251,6 +283,8 @@ def start(request: StartRequest, world: Connecting) -> Started:
             superseded=held,
             hold_is_free=held is None or world.reads.is_free(held),
             superseded_connection=world.reads.connection(held.ref) if held is not None and held.ref != ref else None,
+            source_before=(earlier := None if request.source is None else world.reads.source(ref, request.source)),
+            source=None if request.source is None else asked_for(earlier, ref, request.source, now, fences=False),
         )
         try:
             world.store.start(decision)
@@ -260,6 +294,66 @@ def start(request: StartRequest, world: Connecting) -> Started:
             world.kick.revoke_now([held.rid])
         return Started(after, ticket, expires)
     raise MovedError
+
+
+def _source_started(
+    request: StartRequest,
+    owner: Owner,
+    connection: Connection,
+    client: Client,
+    key: str | None,
+    about: Secret | None,
+    made_at: int,
+    world: Connecting,
+) -> Started | None:
+    """
+    A link of one more source behind an account that is there already; None if somebody was faster.
+
+    1. One transaction: the source is asked for (or proven to be as the app saw it), and the ticket exists; the
+       connection is held to its life and stays as it is (D-28, D-29). Crash after it: the link expires by itself, and
+       the account is never touched (M-15, M-48).
+    """
+    ref, slug, now = request.ref, request.source or "", world.clock.now()
+    expires = made_at + TICKET_MS
+    ticket = world.vault.ticket(ref, connection.generation, made_at)
+    before = world.reads.source(ref, slug)
+    if request.proof is not None and not is_as_proven(before, request.proof):
+        raise SourceStartStaleError(connection_id=ref.connection)
+    record = None
+    if key is not None:
+        told: dict[str, str | int] = {
+            "generation": connection.generation,
+            "started_at": made_at,
+            "expires_at": expires,
+            "reuses": 1,
+        }
+        record = Idempotency(ref.tenant, key, _request_digest(request, about, world), told, now + IDEMPOTENCY_TTL_MS)
+    decision = SourceStart(
+        owner=owner,
+        connection=connection,
+        before=before,
+        after=None if request.proof is not None else asked_for(before, ref, slug, now, fences=True),
+        ticket=Ticket(
+            ref=ref,
+            generation=connection.generation,
+            client=client.name,
+            visits=0,
+            expires=expires,
+            return_to=request.return_to,
+            source=slug,
+            reuses=True,
+        ),
+        ticket_digest=digest(ticket.reveal()),
+        now=now,
+        idempotency=record,
+    )
+    try:
+        world.store.start_source(decision, request.proof)
+    except MovedError as moved:
+        if request.proof is not None and "source" in moved.seen:
+            raise SourceStartStaleError(connection_id=ref.connection) from moved
+        return None
+    return Started(connection, ticket, expires)
 
 
 def _idempotency_digest(request: StartRequest) -> str | None:
@@ -277,6 +371,9 @@ def _first_answer(request: StartRequest, key: str, about: Secret | None, world: 
         raise IdempotencyMismatchError
     generation, expires = int(answer["generation"]), int(answer["expires_at"])
     client = world.clients.named(request.client)
+    if "reuses" in answer:
+        ticket = world.vault.ticket(request.ref, generation, int(answer["started_at"]))
+        return Started(_found(world.reads.connection(request.ref)), ticket, expires)
     connection = started(None, request.ref, client.provider, client.name, expires, request.metadata)
     ticket = world.vault.ticket(request.ref, generation, int(answer["started_at"]))
     return Started(replace(connection, generation=generation), ticket, expires)
@@ -304,7 +401,7 @@ def _same_link(
         return None
     said = None if found.about is None else world.vault.open_under_ticket(ticket, found.about)
     asked = (request.client, request.return_to, scopes, about, request.metadata)
-    if asked != (found.client, found.return_to, found.scopes, said, before.metadata):
+    if asked != (found.client, found.return_to, found.scopes, said, before.metadata) or request.source != found.source:
         return None
     return Started(before, ticket, found.expires)
 
@@ -372,12 +469,15 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
     owner, connection, _ = world.reads.fence(found.ref, found.client)
     if owner is None or owner.deleted_at is not None:
         raise OwnerDeletedError
-    refusal = refusal_of_link(connection, found.generation)
+    serves = refusal_of_source_link if found.reuses else refusal_of_link
+    refusal = serves(connection, found.generation)
     if refusal is not None:
         raise refusal
     client = world.clients.named(found.client)
     if not client.facts.connectable:
         raise FlowNotSupportedError(provider=client.provider)
+    if client.facts.is_broker:
+        return _open_hosted(ticket, found, client, base_url, world)
     state, binding = world.ids.new_secret(), world.ids.new_secret()
     scopes = found.scopes or client.scopes
     hint, variables = _about(ticket, found, world)
@@ -420,6 +520,80 @@ def _about(ticket: Secret, found: Ticket, world: Connecting) -> tuple[Secret | N
         return None, {}
     said = json.loads(world.vault.open_under_ticket(ticket, found.about).reveal())
     return None if said["hint"] is None else Secret(said["hint"]), said["variables"]
+
+
+def _open_hosted(ticket: Secret, found: Ticket, client: Client, base_url: str, world: Connecting) -> Visit:
+    """
+    Send the browser to a broker's own pages, where the user links something behind an account.
+
+    The account is there before the user returns (a seed, M-6): found or made by our reference, which may be repeated,
+    and gives access to nothing by itself. It is checked and sealed with the state, in the one transaction that makes
+    the state (D-29); no connection is changed by it. Where a source is linked behind an account that is there already,
+    it is that of the live grant.
+    """
+    now, broker = world.clock.now(), _broker_of(client)
+    world.vault.ready("use", "authorization", "index")
+    state, binding = world.ids.new_secret(), world.ids.new_secret()
+    state_digest = digest(state.reveal())
+    account = _account_of(found, client, broker, world)
+    back = f"{redirect_uri(base_url, client)}?{urlencode({broker.state_param: state.reveal()})}"
+    link = broker.link(account=account, source=found.source, back=back, timeout_ms=IDENTITY_CALL_MS)
+    if link.value is None:
+        raise refusal_of_broker(link, found.ref.connection)
+    authorization = Authorization(
+        ref=found.ref,
+        generation=found.generation,
+        client=found.client,
+        binding=digest(binding.reveal()),
+        expires=now + AUTHORIZATION_MS,
+        sealed=world.vault.seal_authorization(
+            state_digest, found.ref, found.generation, VisitSecrets(verifier=account)
+        ),
+        return_to=found.return_to,
+        scopes=found.scopes or client.scopes,
+        reuses=found.reuses,
+    )
+    try:
+        world.store.visit(found, digest(ticket.reveal()), authorization, state_digest, now)
+    except MovedError as moved:
+        raise StateInvalidError from moved
+    return Visit(link.value.reveal(), cookie_name(state_digest), binding, cross_site_post=False)
+
+
+def _broker_of(client: Client) -> Broker:
+    broker = client.broker
+    if broker is None:
+        raise FlowNotSupportedError(provider=client.provider)
+    return broker
+
+
+def _account_of(found: Ticket, client: Client, broker: Broker, world: Connecting) -> Secret:
+    """The account at the broker: that of the live grant, or the one that our reference names."""
+    if found.reuses:
+        grant = world.reads.grant(found.ref, MAIN)
+        if grant is None or grant.generation != found.generation:
+            raise StateSupersededError
+        return world.vault.open_for_use(found.ref, grant.generation, grant.tv, MAIN, grant.use).access_token
+    answer = broker.account(reference=reference_of(found.ref, client, world), timeout_ms=EXCHANGE_CALL_MS)
+    if answer.value is None:
+        raise refusal_of_broker(answer, found.ref.connection)
+    return answer.value
+
+
+def reference_of(ref: ConnectionRef, client: Client, world: Connecting) -> str:
+    """Our name of a connection's account at a broker: a keyed digest, so that the broker learns no id of the app."""
+    return world.vault.account_digest(client.name, f"connection/{ref.tenant}/{ref.owner}/{ref.connection}")
+
+
+def refusal_of_broker(answer: BrokerAnswer, connection: str) -> QuitclaimError:
+    """What a broker's answer without what was asked for means to the caller."""
+    if answer.config_fault:
+        return ClientConfigError(connection_id=connection)
+    if answer.outcome is Outcome.REJECTED:
+        return ProviderRefusedError(connection_id=connection)
+    if answer.outcome is Outcome.UNKNOWN:
+        return OutcomeUnknownError(connection_id=connection)
+    return ProviderBusyError(connection_id=connection, retry_after_ms=answer.retry_after_ms)
 
 
 def redirect_uri(base_url: str, client: Client) -> str:
@@ -532,9 +706,12 @@ def _complete(
     world: Connecting,
 ) -> CallbackOutcome:
     client = world.clients.named(authorization.client)
+    if authorization.reuses:
+        return _source_returned(authorization, state_digest, client, world)
     if authorization.consumed_at is not None:
         return _outcome_again(authorization, client, deadline, world)
-    ref = authorization.ref
+    if client.facts.is_broker:
+        return _link_returned(authorization, state_digest, client, deadline, world)
     if callback.error or not callback.code:
         _discard(callback, authorization, state_digest, world)
     visit = _opened(authorization, state_digest, world)
@@ -562,11 +739,82 @@ def _complete(
     held, pairs, revocation = _hold(answer, tokens, exchange, consent, client, world)
     proof = (tokens.grant.id_token, visit.nonce) if consent.proves and tokens.grant is not None else None
     held = _identified(tokens, proof, held, revocation, client, deadline, world)
+    return _brought(authorization, held, pairs, client, world)
+
+
+def _brought(
+    authorization: Authorization, held: Exchange, pair: TokenPair, client: Client, world: Connecting
+) -> CallbackOutcome:
+    """What is held waits for its owner, or is installed here."""
+    ref = authorization.ref
     if client.confirmation == "owner":
         code = world.vault.confirm_code(held.id, held.started)
         return CallbackOutcome(ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code)
-    use = world.vault.seal_for_use(ref, held.generation, 1, pairs)
+    use = world.vault.seal_for_use(ref, held.generation, 1, pair)
     install(replace(held, use=use), client, world)
+    return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
+
+
+def _link_returned(
+    authorization: Authorization, state_digest: str, client: Client, deadline: Deadline, world: Connecting
+) -> CallbackOutcome:
+    """
+    The browser came back from a broker's pages: the account that was made for it becomes the connection's grant.
+
+    Steps and crashes are those of a code, but that nothing is sent: what is held is the account that was sealed with
+    the state. What stands in the callback beside the state is the broker's own affair (M-25).
+    """
+    if deadline.remaining_ms() < 3 * SAVE_MS:
+        raise TimeIsUpError
+    world.vault.ready("use", "revoke", "index", "confirm")
+    account = _opened(authorization, state_digest, world).verifier
+    if account is None:
+        raise StateInvalidError
+    exchange = _begin(authorization, state_digest, client, world, kind=LINK)
+    held, pair = held_account(account, exchange, client, deadline, world)
+    return _brought(authorization, held, pair, client, world)
+
+
+def held_account(
+    account: Secret, exchange: Exchange, client: Client, deadline: Deadline, world: Connecting
+) -> tuple[Exchange, TokenPair]:
+    """An account at a broker, held as the grant of its exchange."""
+    grant = TokenGrant(account, token_type=ACCOUNT_TYPE, account_id=account.reveal())
+    answer = TokenAnswer(Outcome.GRANTED, grant=grant)
+    tokens = _returned(answer, exchange, client, world)
+    consent = Consent(client.scopes, frozenset(), None, proves=False, nonce=None)
+    held, pair, revocation = _hold(answer, tokens, exchange, consent, client, world)
+    return _identified(tokens, None, held, revocation, client, deadline, world), pair
+
+
+ACCOUNT_TYPE: Final = "account"
+"""`token_type` of what is handed out for an account at a broker: the broker's own id of it."""
+
+
+def _source_returned(
+    authorization: Authorization, state_digest: str, client: Client, world: Connecting
+) -> CallbackOutcome:
+    """
+    The browser came back from linking a source behind an account that is there already.
+
+    1. `return_link`: the state is spent; nothing of the account is changed (M-48). Crash: it expires.
+
+    The same callback again shows the same, as long as the connection lives.
+    """
+    ref = authorization.ref
+    owner, connection = world.reads.owner_and_connection(ref)
+    if owner is None or owner.is_deleted:
+        raise OwnerDeletedError
+    refusal = refusal_of_source_link(connection, authorization.generation)
+    if refusal is not None:
+        raise refusal
+    if authorization.consumed_at is None:
+        try:
+            world.store.return_link(authorization, state_digest, world.clock.now())
+        except MovedError as moved:
+            if "connection" in moved.seen:
+                raise StateSupersededError(connection_id=ref.connection) from moved
+            # The same callback, delivered twice: the other one has spent the state.
     return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)
 
 
@@ -687,7 +935,9 @@ def _opened(authorization: Authorization, state_digest: str, world: Connecting) 
         raise StateInvalidError from broken
 
 
-def _begin(authorization: Authorization, state_digest: str, client: Client, world: Connecting) -> Exchange:
+def _begin(
+    authorization: Authorization, state_digest: str, client: Client, world: Connecting, kind: str = CODE
+) -> Exchange:
     ref = authorization.ref
     for _ in range(TRIES):
         owner, connection, barrier = world.reads.fence(ref, client.name)
@@ -704,7 +954,7 @@ def _begin(authorization: Authorization, state_digest: str, client: Client, worl
         exchange = Exchange(
             ref=ref,
             id=world.ids.new_id(),
-            kind="code",
+            kind=kind,
             client=client.name,
             generation=authorization.generation,
             started=now,
@@ -848,7 +1098,7 @@ def _hold(
         is_handle = client.facts.takes == "account"
         pair = replace(pair, variables=grant.variables, account_id=grant.account_id if is_handle else None)
     fault = consent.fault_of(grant)
-    confirms = client.confirmation == "owner" and exchange.kind != IMPORT and fault is None
+    confirms = client.confirmation == "owner" and exchange.kind in IN_A_BROWSER and fault is None
     account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
     fp = vault.fingerprint(named_by(material))
     held = replace(

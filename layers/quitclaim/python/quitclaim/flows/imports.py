@@ -12,10 +12,10 @@ from typing import Final
 from quitclaim.domain.connect import (
     IMPORT,
     Connection,
+    DirectBegin,
     Exchange,
     ExchangeOutcome,
     Idempotency,
-    Import,
     exchange_ends,
     importing,
     may_leave_a_grant,
@@ -120,10 +120,10 @@ def import_grant(request: ImportRequest, deadline: Deadline, world: Connecting) 
     """
     Take a grant over that the app holds.
 
-    1. `begin_import`: the given token is sealed on its exchange; only then is it sent, once, to be refreshed. Crash, or
-       an answer without a grant: the sealed copy is dropped and nothing is revoked, for the grant is the app's. Where
-       the provider rotates and nobody saw its answer, the app's token may be spent and its successor lost: that ends in
-       a notice.
+    1. `begin_directly`: the given token is sealed on its exchange; only then is it sent, once, to be refreshed. Crash
+       or an answer without a grant: the sealed copy is dropped and nothing is revoked, for the grant is the app's.
+       Where the provider rotates and nobody saw its answer, the app's token may be spent and its successor lost: that
+       ends in a notice.
     2. `hold`: from here on it is a grant like any other. Crash: the sweep revokes it once the hold is over.
     3. `record_identity`, where nothing has named the account yet. Crash: as after 2.
     4. `install`: it is the live grant. Refused or crash before it: as after 2.
@@ -196,7 +196,7 @@ def _begun(request: ImportRequest, client: Client, deadline: Deadline, world: Co
             record = Idempotency(ref.tenant, key, asked, {**answer}, now + IDEMPOTENCY_TTL_MS)
         after = importing(before, exchange, client.provider)
         try:
-            world.store.begin_import(Import(owner, before, after, resolved, exchange, record))
+            world.store.begin_directly(DirectBegin(owner, before, after, resolved, exchange, record))
         except MovedError:
             continue
         return exchange

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
-    IMPORT,
+    CODE,
     Connection,
     ConnectionState,
     Exchange,
@@ -141,7 +141,7 @@ def lapse_exchange(exchange: Exchange, world: Reconciling) -> None:
     now = world.clock.now()
     connection = world.reads.connection(exchange.ref)
     if exchange.outcome is ExchangeOutcome.OPEN and exchange.ends + GUARD_MS <= now:
-        unconfirmed = may_leave_a_grant(exchange, _facts(exchange.client, world) if exchange.kind == IMPORT else None)
+        unconfirmed = may_leave_a_grant(exchange, _facts(exchange.client, world) if exchange.kind != CODE else None)
         world.connects.end(exchange, connection, now, "no_answer", unconfirmed=unconfirmed, lapsed=True)
     elif exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) + GUARD_MS <= now:
         is_free = world.reads.is_free(exchange)
@@ -243,7 +243,7 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
     Take a stop as far as it goes: purge, compensations, what its own end wakes, close. What is not done yet is looked
     at again on the ladder.
 
-    Our own derived data of a connection is none yet (sources and inbox come with webhooks), and no app hook is set: the
+    Our own derived data of a connection are its sources (an inbox comes with webhooks), and no app hook is set: the
     purge is done at once.
     """
     if intent.closed is not None:
@@ -252,6 +252,8 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
     if intent.overdue is None and intent.is_overdue(now):
         world.store.show_overdue(intent, now)  # first: whatever fails below must not keep it off the list
     if intent.purge == "pending":
+        for source in world.reads.sources(ref):
+            world.store.forget_source(source)
         owner, _, barrier = world.reads.fence(ref, intent.client)
         is_deleted = owner is not None and owner.is_deleted
         is_listed = barrier is not None and (not is_deleted or intent.in_barrier in barrier.purges)

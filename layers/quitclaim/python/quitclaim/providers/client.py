@@ -25,6 +25,7 @@ from quitclaim.domain.revocations import NO_VARIABLES, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
 from quitclaim.providers.assertion import AssertionKey, check_key, client_assertion
+from quitclaim.providers.broker import HttpBroker
 from quitclaim.providers.id_token import Expected, KeySets, verify
 from quitclaim.providers.placeholders import PlaceholderRefusedError, at_start, fill, in_callback, of_client
 from quitclaim.providers.spec import ProviderSpec
@@ -141,6 +142,15 @@ class OAuthClient:
     def purge_on_loss(self) -> bool:
         """Whether a lost grant purges like a disconnect."""
         return self._settings.purge_on_loss
+
+    @property
+    def broker(self) -> HttpBroker | None:
+        """The broker, where the catalogue says that this is one."""
+        told = self._spec.broker
+        if told is None:
+            return None
+        known = self._known(NO_VARIABLES)
+        return HttpBroker(self._spec, told, self._settings, self._secret(known), self._http.sync, known)
 
     def prepare(self) -> None:
         """Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read."""

@@ -19,7 +19,14 @@ from typing import Any, Final
 import yaml
 from pydantic import ValidationError
 
-from quitclaim.providers.schema import Entry, compiled_identity, compiled_revocation, faults_between_fields
+from quitclaim.providers.schema import (
+    UNUSED,
+    Entry,
+    compiled_broker,
+    compiled_identity,
+    compiled_revocation,
+    faults_between_fields,
+)
 from quitclaim.providers.spec import COMPILED, FORMAT
 
 CATALOGUE: Final = COMPILED.parent
@@ -73,6 +80,8 @@ def compiled_text(path: Path, *, variables: Mapping[str, str] | None = None, all
 def read_entry(path: Path, *, variables: Mapping[str, str] | None = None, allow_loopback: bool = False) -> Entry:
     """One catalogue file, validated. Raises `CatalogueError` with all that is wrong with it."""
     data, lines = _read(path, variables or {})
+    if isinstance(data, dict) and "broker" in data:
+        data = {**UNUSED, **data}
 
     def fault(place: Place, reason: str) -> CatalogueFault:
         known = next((place[:end] for end in range(len(place), -1, -1) if place[:end] in lines), ())
@@ -90,7 +99,7 @@ def read_entry(path: Path, *, variables: Mapping[str, str] | None = None, allow_
     return entry
 
 
-UNCOMPILED: Final = {"notes", "sources", "webhooks", "revocation", "identity", "placeholders"}
+UNCOMPILED: Final = {"notes", "sources", "webhooks", "revocation", "identity", "placeholders", "broker"}
 """What the functions do not read, or read in another shape."""
 
 
@@ -113,6 +122,8 @@ def _compiled(entry: Entry, allow_loopback: bool) -> dict[str, Any]:
     ]
     compiled["revocation"] = compiled_revocation(entry)
     compiled["identity"] = compiled_identity(entry)
+    if entry.broker is not None:
+        compiled["broker"] = compiled_broker(entry)
     return compiled
 
 

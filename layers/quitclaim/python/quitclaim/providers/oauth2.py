@@ -314,7 +314,7 @@ def build_identity(spec: ProviderSpec, access_token: Secret, variables: Values =
     """The request that tells whose grant it is. Only for a spec with an identity request."""
     if spec.identity.request is None:
         raise ValueError(f"{spec.id} has no identity request")
-    return _templated(spec, spec.identity.request, {"token": access_token.reveal()}, variables)
+    return templated(spec, spec.identity.request, {"token": access_token.reveal()}, variables)
 
 
 def identity(
@@ -350,7 +350,7 @@ def build_revoke(
     if secret is not None:
         reserved["client_secret"] = secret.reveal()
     hint = {"token_type_hint": material.kind} if told.token_type_hint else {}
-    return _templated(spec, told.request, reserved, material.variables, hint, client, secret)
+    return templated(spec, told.request, reserved, material.variables, hint, client, secret)
 
 
 async def revoke(
@@ -396,7 +396,7 @@ def _url(spec: ProviderSpec, template: str, variables: Values, reserved: Values 
     return fill(template, spec.placeholders, variables, reserved, encode=True)
 
 
-def _templated(
+def templated(
     spec: ProviderSpec,
     told: RequestSpec,
     reserved: Values,

@@ -264,6 +264,10 @@ Write a file as those of the catalogue are, with `{id}.yaml` for a name; `schema
 - A revocation is one request: a `shape` fills in what its providers have in common, and `method`, `url`, `headers`,
   `client_auth`, `body` and `fields` say the rest. `{token}` stands where the token goes; `{account_id}`,
   `{client_id}`, `{client_secret}` and the file's own placeholders where theirs go.
+- A broker has a `broker` block in place of `authorize`, `token` and `refresh`: `find` and `make` name an account by
+  `{reference}` (our name of it), `link` sends the user to the broker's pages and `{back}`, `sign_in` makes a token for
+  an app's SDK. `{account_id}` is the account, `{source}` what is linked behind it; its revocation takes it as
+  `{token}`.
 - A placeholder has one source (`start`, `callback`, `token_response`, `account`, `client`) and a closed list or a
   pattern that a value must match as a whole. A host that a value alone decides needs a written domain at its end.
 

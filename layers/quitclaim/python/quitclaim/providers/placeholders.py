@@ -18,7 +18,9 @@ type Source = Literal["start", "callback", "token_response", "account", "client"
 client's own settings."""
 type Values = Mapping[str, str]
 
-RESERVED: Final = frozenset({"token", "token_kind", "client_id", "client_secret", "account_id"})
+AT_A_BROKER: Final = frozenset({"reference", "source", "back"})
+"""Filled in requests to a broker alone: our name of the account, what is to be linked, where the browser returns to."""
+RESERVED: Final = frozenset({"token", "token_kind", "client_id", "client_secret", "account_id"}) | AT_A_BROKER
 """Filled by the request itself; no entry declares them."""
 REDIRECT_URI: Final = "redirect_uri"
 """Kept with a grant where its refresh must repeat it; no entry declares it either."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from quitclaim.providers.addresses import fault_of_url
-from quitclaim.providers.placeholders import REDIRECT_URI, RESERVED, SECRETS, names_in
+from quitclaim.providers.placeholders import AT_A_BROKER, REDIRECT_URI, RESERVED, SECRETS, names_in
 
 PROTECTED_PARAMS: Final = frozenset(
     {
@@ -282,6 +282,36 @@ class Identity(Strict):
     tenant: MemberPath | Literal["unknown"] = "unknown"
 
 
+class BrokerRequest(Strict):
+    """One request to a broker; `{account_id}`, `{reference}`, `{source}` and `{back}` stand where their values go."""
+
+    method: Literal["GET", "POST", "DELETE"] = "POST"
+    url: Text
+    headers: dict[HeaderName, HeaderValue] = {}
+    client_auth: Literal["basic", "none", "bearer_secret"] = "none"
+    body: Literal["form", "json", "query", "none"] = "json"
+    fields: dict[Parameter, Text] = {}
+
+
+class Broker(Strict):
+    """
+    A provider that is linked behind an account of its own instead of by a code: a broker with hosted links.
+
+    *find* and *make* name the account by our reference; *absent* is how find says that there is none.
+    """
+
+    find: BrokerRequest | None = None
+    absent: Statuses = [404]
+    make: BrokerRequest
+    account: MemberPath
+    link: BrokerRequest
+    link_url: MemberPath
+    sign_in: BrokerRequest | None = None
+    sign_in_token: MemberPath | None = None
+    sources: bool = False
+    state_param: Parameter = "state"
+
+
 class Timestamp(Strict):
     """Of a signed event."""
 
@@ -354,6 +384,15 @@ class Entry(Strict):
     revocation: Revocation
     identity: Identity | None = None
     webhooks: Webhooks | None = None
+    broker: Broker | None = None
+
+
+UNUSED: Final[dict[str, dict[str, Any]]] = {
+    "authorize": {"url": "https://unused.example.com/", "pkce": "none", "scope_param": "none"},
+    "token": {"url": "https://unused.example.com/", "client_auth": "none", "default_lifetime_s": "never"},
+    "refresh": {"mode": "none"},
+}
+"""What the file of a broker leaves out: nothing of it is ever asked."""
 
 
 # --- what a shape stands for ---------------------------------------------------------------------------------------
@@ -438,6 +477,23 @@ def compiled_identity(entry: Entry) -> dict[str, Any] | None:
     }
 
 
+def compiled_broker(entry: Entry) -> dict[str, Any] | None:
+    """Likewise."""
+    told = entry.broker
+    if told is None:
+        return None
+    requests = {name: getattr(told, name) for name in ("find", "make", "link", "sign_in")}
+    return {
+        **{name: None if each is None else each.model_dump(mode="json") for name, each in requests.items()},
+        "absent": told.absent,
+        "account": told.account,
+        "link_url": told.link_url,
+        "sign_in_token": told.sign_in_token,
+        "sources": told.sources,
+        "state_param": told.state_param,
+    }
+
+
 def _request(
     method: str | None,
     url: str | None,
@@ -477,6 +533,7 @@ def faults_between_fields(entry: Entry, *, allow_loopback: bool) -> list[Fault]:
         *_faults_of_revocation(entry),
         *_faults_of_identity(entry),
         *_faults_of_webhooks(entry),
+        *_faults_of_broker(entry),
     ]
 
 
@@ -497,6 +554,7 @@ WHEN: Final = {
     "refresh": {"client", "start", "callback", "token_response"},
     "identity": {"client", "start", "callback", "token_response"},
     "revocation": {"client", "start", "callback", "token_response", "account"},
+    "broker": {"client"},
 }
 """Which sources have spoken by the time that a request is made."""
 
@@ -517,6 +575,11 @@ def _templates(entry: Entry) -> Iterator[tuple[tuple[str, ...], str, str, bool]]
     for place in ("headers", "fields"):
         for name, value in (getattr(told, place) or {}).items():
             yield ("revocation", place, name), value, "revocation", False
+    for name, request in _broker_requests(entry):
+        yield ("broker", name, "url"), request.url, "broker", True
+        for place in ("headers", "fields"):
+            for key, value in getattr(request, place).items():
+                yield ("broker", name, place, key), value, "broker", False
     if entry.identity is not None:
         if entry.identity.url is not None:
             yield ("identity", "url"), entry.identity.url, "identity", True
@@ -562,10 +625,48 @@ def _faults_of_placeholders(entry: Entry) -> Iterator[Fault]:
             yield place, "is used nowhere; remove it"
 
 
+def _broker_requests(entry: Entry) -> Iterator[tuple[str, BrokerRequest]]:
+    for name in ("find", "make", "link", "sign_in"):
+        request = getattr(entry.broker, name, None)
+        if request is not None:
+            yield name, request
+
+
+def _faults_of_broker(entry: Entry) -> Iterator[Fault]:
+    told = entry.broker
+    if told is None:
+        return
+    needed = {"find": {"reference"}, "make": {"reference"}, "link": {"account_id", "back"}, "sign_in": {"account_id"}}
+    for name, request in _broker_requests(entry):
+        named = names_in("".join([request.url, *request.headers.values(), *request.fields.values()]))
+        for missing in sorted(needed[name] - named):
+            yield ("broker", name), f"names no {{{missing}}}; write where it goes"
+        if request.body == "none" and request.fields:
+            yield ("broker", name, "fields"), "have no body to stand in; write body: form, json or query"
+        for header in request.headers:
+            if header.lower() in PROTECTED_HEADERS:
+                yield ("broker", name, "headers", header), "is set by Quitclaim itself; remove it"
+    if (told.sign_in is None) != (told.sign_in_token is None):
+        yield ("broker", "sign_in"), "and sign_in_token belong together; write both, or neither"
+    if told.sources != ("source" in names_in("".join([told.link.url, *told.link.fields.values()]))):
+        yield ("broker", "sources"), "and {source} in the link belong together; write both, or neither"
+    if entry.revocation.takes not in ("access", None):
+        yield ("revocation", "takes"), "is what an account at a broker has: write access, and {token} where its id goes"
+
+
 def _faults_of_reserved(
     place: tuple[str, ...], name: str, stage: str, template: str, *, is_url: bool
 ) -> Iterator[Fault]:
-    if stage not in ("revocation", "identity"):
+    if stage == "broker":
+        if is_url and name == "client_secret":
+            yield place, "would put the client's secret into a URL; use client_auth or a header"
+        elif name in ("token", "token_kind"):
+            yield place, f"holds {{{name}}}, which a request to a broker has not; write {{account_id}}"
+        elif is_url and not _is_behind_the_host(template, name):
+            yield place, "would put a value of ours into a host name; write the broker's host"
+    elif name in AT_A_BROKER:
+        yield place, f"holds {{{name}}}, which only a request to a broker has; remove it"
+    elif stage not in ("revocation", "identity"):
         yield place, f"holds {{{name}}}, which is not at hand there; remove it"
     elif is_url and name == "client_secret":
         yield place, "would put the client's secret into a URL; use client_auth or a header"

@@ -235,6 +235,27 @@ class IdentitySpec:
 
 
 @dataclass(frozen=True)
+class BrokerSpec:
+    """A provider that is linked behind an account of its own."""
+
+    find: RequestSpec | None
+    absent: tuple[int, ...]
+    make: RequestSpec
+    account: str
+    link: RequestSpec
+    link_url: str
+    sign_in: RequestSpec | None
+    sign_in_token: str | None
+    sources: bool
+    state_param: str
+
+    @property
+    def requests(self) -> tuple[RequestSpec, ...]:
+        """All that there are."""
+        return tuple(each for each in (self.find, self.make, self.link, self.sign_in) if each is not None)
+
+
+@dataclass(frozen=True)
 class ProviderSpec:
     """One entry of the catalogue."""
 
@@ -251,13 +272,15 @@ class ProviderSpec:
     identity: IdentitySpec
     checked_on: str
     allow_loopback: bool
+    broker: BrokerSpec | None = None  # None: it is connected by a code
 
     @property
     def needs_secret(self) -> bool:
         """Whether any of its requests carries the client's secret."""
         revoke = self.revocation.request
-        auths = {self.token.client_auth, "none" if revoke is None else revoke.client_auth}
-        texts = () if revoke is None else (*revoke.headers, *revoke.fields)
+        requests = (*(() if revoke is None else (revoke,)), *(self.broker.requests if self.broker else ()))
+        auths = {self.token.client_auth, *(each.client_auth for each in requests)}
+        texts = tuple(text for each in requests for text in (*each.headers, *each.fields))
         return (
             not auths <= {"none", "id_only"}
             or self.revocation.adapter is not None
@@ -287,6 +310,9 @@ class ProviderSpec:
             idle_limit_ms=idle_limit * 1000 if isinstance(idle_limit, int) else None,
             ends_pair=self.revocation.ends_pair,
             needs_live_access_token=self.revocation.needs_live_access_token != "no",  # noqa: S105 - a fact
+            is_broker=self.broker is not None,
+            has_sources=self.broker is not None and self.broker.sources,
+            signs_in=self.broker is not None and self.broker.sign_in is not None,
         )
 
 
@@ -344,7 +370,16 @@ def spec_of(compiled: dict[str, Any]) -> ProviderSpec:
         identity=_identity(compiled["identity"]),
         checked_on=compiled["checked_on"],
         allow_loopback=compiled["allow_loopback"],
+        broker=_broker(compiled.get("broker")),
     )
+
+
+def _broker(compiled: dict[str, Any] | None) -> BrokerSpec | None:
+    if compiled is None:
+        return None
+    requests = {name: compiled[name] for name in ("find", "make", "link", "sign_in")}
+    made: dict[str, Any] = {name: None if told is None else _request(told) for name, told in requests.items()}
+    return BrokerSpec(**{**compiled, **made, "absent": tuple(compiled["absent"])})
 
 
 def _oidc(compiled: dict[str, Any] | None) -> OidcSpec | None:

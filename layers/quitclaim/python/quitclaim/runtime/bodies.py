@@ -20,6 +20,15 @@ Name = Annotated[str, Field(min_length=1, max_length=1000)]
 """Read as text here; whether it is an id of ours is for `domain.ids` to say, with a code of its own."""
 
 
+class Proof(Body):
+    """What the app saw of a source before it asked for a link of it."""
+
+    connection_id: Name
+    source: Name
+    instance: Annotated[str, Field(min_length=1, max_length=300)]
+    last_seen: Annotated[int, Field(ge=0)]
+
+
 class Asked(Body):
     """What every start may ask for."""
 
@@ -28,6 +37,8 @@ class Asked(Body):
     login_hint: Annotated[str, Field(min_length=1, max_length=HINT_MAX)] | None = None
     metadata: dict[str, str] | None = None
     variables: dict[str, str] = {}
+    source: Name | None = None
+    source_proof: Proof | None = None
 
 
 class Connect(Asked):

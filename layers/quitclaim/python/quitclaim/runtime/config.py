@@ -207,6 +207,14 @@ class ConfiguredClients:
         """Those whose parameter holds."""
         return frozenset(self._config.current().clients)
 
+    def state_parameter(self, provider: str) -> str:
+        """In which parameter of the callback the state comes back: a broker's own `state` may say something else."""
+        try:
+            broker = self._catalogue.get(provider).broker
+        except ProviderNotRegisteredError:
+            return "state"
+        return "state" if broker is None else broker.state_param
+
     def provider_name(self, provider: str) -> str | None:
         """What people call the provider; None where the catalogue has no such entry."""
         try:

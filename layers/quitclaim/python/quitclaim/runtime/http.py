@@ -128,16 +128,16 @@ def header(event: Mapping[str, Any], name: str) -> str:
     return str(next((value for key, value in headers.items() if key.lower() == name), ""))
 
 
-def parameters(text: str) -> dict[str, str]:
+def parameters(text: str, once: frozenset[str] = SINGLE) -> dict[str, str]:
     """
-    Parameters of a raw query or form. One that decides may stand once only (RFC 6749 section 3.1, S-26); of another the
-    last counts.
+    Parameters of a raw query or form. One that decides may stand *once* only (RFC 6749 section 3.1, S-26); of another
+    the last counts.
 
     Raises `ParameterRepeatedError`, `InvalidBodyError` for what is too long to be real.
     """
     pairs = parse_qsl(text, keep_blank_values=True, encoding="utf-8", errors="replace")
     names = [name for name, _ in pairs]
-    if any(names.count(name) > 1 for name in SINGLE):
+    if any(names.count(name) > 1 for name in once):
         raise ParameterRepeatedError
     if len(pairs) > 100 or any(len(value) > MAX_PARAMETER for _, value in pairs):
         raise InvalidBodyError("A parameter is too long.")

@@ -4,6 +4,7 @@ from typing import Any
 
 from quitclaim.domain.attention import Attention
 from quitclaim.domain.connect import Blocker, Owner
+from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import Level
 from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
 from quitclaim.flows.tokens import AccessToken
@@ -34,6 +35,18 @@ def connection(view: ConnectionView) -> dict[str, Any]:
     if of.closed_as is not None:
         body["closed_as"] = of.closed_as
     return body
+
+
+def source(told: Source) -> dict[str, Any]:
+    """A source, with what a proof of it repeats."""
+    body = {
+        "source": told.slug,
+        "instance": told.instance,
+        "status": told.status.value,
+        "first_seen": told.first_seen,
+        "last_seen": told.last_seen,
+    }
+    return body if told.error is None else body | {"error": told.error}
 
 
 def notice(told: Notice, base_url: str) -> dict[str, Any]:

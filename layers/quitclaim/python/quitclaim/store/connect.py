@@ -1,5 +1,5 @@
 """
-The writes of connecting: rows 1-15 of the table of writes (docs/table.md), in the order in which they happen.
+The writes of connecting: rows 1-15, 62 and 63 of the table of writes (docs/table.md), in the order of a connection.
 
 Each method commits what was seen → what shall be, or raises `MovedError` naming what did not hold.
 """
@@ -13,10 +13,10 @@ from quitclaim.domain.connect import (
     Barrier,
     Connection,
     ConnectionState,
+    DirectBegin,
     Exchange,
     ExchangeOutcome,
     Idempotency,
-    Import,
     Owner,
     Phase,
     Resolved,
@@ -35,6 +35,7 @@ from quitclaim.domain.limits import (
     WRONG_CODES,
 )
 from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.sources import Source, SourceProof, SourceStart, SourceStatus
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import (
     NEW_ITEM,
@@ -71,6 +72,7 @@ from quitclaim.store.keys import (
     member_key,
     owner_key,
     revocation_key,
+    source_key,
     ticket_key,
 )
 from quitclaim.store.reads import exchange_of
@@ -154,7 +156,7 @@ def add_release(
 
 
 class ConnectStore:
-    """Rows 1-15."""
+    """Rows 1-15, 62 and 63."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -179,6 +181,8 @@ class ConnectStore:
             commit.check("owner", owner_key(ref.of_owner), owner_holds(start.owner))
         self._put_connection(commit, start.before, start.after, now)
         commit.create("ticket", ticket_key(start.ticket_digest), "ticket", _ticket_item(start.ticket))
+        if start.source is not None:
+            self._put_source(commit, start.source_before, start.source)
         add_idempotency(commit, start.idempotency)
         if start.superseded is not None:
             held = start.superseded
@@ -196,6 +200,43 @@ class ConnectStore:
             if other is not None and other.ref != ref and other.is_authorizing_at(held.generation):
                 self._put_connection(commit, other, failed(other, "superseded"), now)
             add_event(commit, Event(EventKind.CONNECTION_FAILED, held.ref, held.id, now, {"reason": "superseded"}))
+        commit.run()
+
+    def start_source(self, start: SourceStart, proof: SourceProof | None) -> None:
+        """
+        Row 62. A link of a source behind an account that is there already: the connection stays as it is, and the
+        source is asked for, in one commit with the ticket (D-28, D-29).
+
+        *proof*: what the app saw; the source must be so still, and is left as it is (M-11, M-14).
+        """
+        ref = start.connection.ref
+        commit = self._commit()
+        commit.check("owner", owner_key(ref.of_owner), owner_holds(start.owner))
+        commit.check("connection", connection_key(ref), _ready_at(start.connection.generation))
+        if start.after is not None:
+            self._put_source(commit, start.before, start.after)
+        elif proof is not None:
+            commit.check("source", source_key(ref, proof.slug), _as_proven(proof))
+        commit.create("ticket", ticket_key(start.ticket_digest), "ticket", _ticket_item(start.ticket))
+        add_idempotency(commit, start.idempotency)
+        commit.run()
+
+    def return_link(self, authorization: Authorization, state_digest: str, now: int) -> None:
+        """
+        Row 63. The browser came back from linking a source behind an account that is there already: the state is
+        spent. Whether the source is linked is for the broker's events to say; nothing of the account is touched (M-48).
+        """
+        commit = self._commit()
+        commit.update(
+            "authorization",
+            Update(
+                authorization_key(state_digest),
+                self._unspent(authorization, now),
+                put={"consumed_at": now},
+                remove=("sealed",),
+            ),
+        )
+        commit.check("connection", connection_key(authorization.ref), _ready_at(authorization.generation))
         commit.run()
 
     def visit(
@@ -516,7 +557,7 @@ class ConnectStore:
         add_event(commit, Event(EventKind.CONNECTION_FAILED, connection.ref, exchange.id, now, body))
         commit.run()
 
-    def begin_import(self, decision: Import) -> None:
+    def begin_directly(self, decision: DirectBegin) -> None:
         """
         Row 14. A grant that the app holds is about to be refreshed by us: its token is sealed on the exchange, and in
         no queue.
@@ -554,6 +595,11 @@ class ConnectStore:
         commit.run()
 
     # --- parts ---
+
+    def _put_source(self, commit: Commit, before: Source | None, after: Source) -> None:
+        version = before.v if before else None
+        item = attributes(after, without=frozenset({"slug"}))
+        commit.create("source", source_key(after.ref, after.slug), "source", item, seen(version), version=version)
 
     def _unspent(self, authorization: Authorization, now: int) -> Condition:
         return (
@@ -598,6 +644,20 @@ class ConnectStore:
         add_event(
             commit, Event(kind, exchange.ref, exchange.id, now, {"reason": reason, "generation": exchange.generation})
         )
+
+
+def _ready_at(generation: int) -> Condition:
+    """The connection lives, and it is the life that was seen."""
+    return (equals("state", ConnectionState.READY), equals("generation", generation))
+
+
+def _as_proven(proof: SourceProof) -> Condition:
+    """The source is what the app saw: untouched, without an error, disconnected."""
+    return (
+        equals("last_seen", proof.last_seen),
+        absent("error"),
+        equals("status", SourceStatus.DISCONNECTED),
+    )
 
 
 HELD_ATTRIBUTES: Final = frozenset(

@@ -25,6 +25,7 @@ PREFIXES: Final = {
     "exchange": ("O#", "X#"),
     "intent": ("O#", "S#"),
     "dependent": ("O#", "D#"),
+    "source": ("O#", "R#"),
     "event": ("O#", "E#"),
     "family marker": ("O#", "Y#"),
     "ticket": ("A#", "T"),
@@ -81,6 +82,11 @@ def exchange_key(ref: ConnectionRef, exchange: str) -> Key:
 def intent_key(ref: ConnectionRef, generation: int) -> Key:
     """A stop intent."""
     return Key(owner_partition(ref.of_owner), f"S#{ref.connection}#{generation}")
+
+
+def source_key(ref: ConnectionRef, slug: str) -> Key:
+    """A source behind a connection's account."""
+    return Key(owner_partition(ref.of_owner), f"R#{ref.connection}#{slug}")
 
 
 def event_key(event: Event) -> Key:

@@ -17,6 +17,7 @@ from quitclaim.domain.connect import (
 )
 from quitclaim.domain.ids import ConnectionRef, OwnerRef, digest
 from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
 from quitclaim.ports import Item, Table
@@ -34,6 +35,7 @@ from quitclaim.store.keys import (
     receipt_key,
     revocation_key,
     sort_prefix,
+    source_key,
     ticket_key,
 )
 
@@ -61,6 +63,11 @@ def grant_of(item: Item | None) -> Grant | None:
 def exchange_of(item: Item | None) -> Exchange | None:
     """An exchange."""
     return value_of(Exchange, item, id=item["SK"].split("#")[2]) if item else None
+
+
+def source_of(item: Item | None) -> Source | None:
+    """A source."""
+    return value_of(Source, item, slug=item["SK"].split("#")[2]) if item else None
 
 
 def intent_of(item: Item | None) -> StopIntent | None:
@@ -165,6 +172,15 @@ class Reads:
     def account(self, client: str, account: str) -> Account | None:
         """One external account."""
         return account_of(self._table.get(account_key(client, account)))
+
+    def source(self, ref: ConnectionRef, slug: str) -> Source | None:
+        """One source behind a connection's account."""
+        return source_of(self._table.get(source_key(ref, slug)))
+
+    def sources(self, ref: ConnectionRef) -> list[Source]:
+        """All of them, by name."""
+        found = (source_of(item) for item in self.of_owner(ref.of_owner, sort_prefix("source", ref.connection)))
+        return [source for source in found if source is not None]
 
     def ticket(self, ticket: str) -> Ticket | None:
         """What a connect link stands for."""

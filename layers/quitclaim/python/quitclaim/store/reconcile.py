@@ -1,5 +1,5 @@
 """
-The writes of reconciliation: rows 32, 42-44, 46, 47 and 57 of the table of writes (docs/table.md), what is due, and
+The writes of reconciliation: rows 32, 42-44, 46, 47, 57 and 64 of the table of writes (docs/table.md), what is due, and
 the heartbeat.
 """
 
@@ -12,6 +12,7 @@ from quitclaim.domain.connect import STOPPED, Barrier, Connection, ConnectionSta
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.revocations import Revocation, RevocationState, deadline_of
+from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import Close, StopIntent
 from quitclaim.ports import (
     AnyOf,
@@ -51,12 +52,13 @@ from quitclaim.store.keys import (
     owner_partition,
     revocation_key,
     sort_prefix,
+    source_key,
 )
 from quitclaim.store.stamps import account_item, connection_item, intent_attention, intent_due, revoke_due
 
 
 class ReconcileStore:
-    """Rows 32, 42-44, 46, 47, 57."""
+    """Rows 32, 42-44, 46, 47, 57, 64."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -237,6 +239,16 @@ class ReconcileStore:
 
     def _parked(self, partition: str, prefix: str) -> list[str]:
         return [item["SK"].split("#")[-1] for item in self._table.query(partition, prefix).items]
+
+    # --- what a stop removes ---
+
+    def forget_source(self, source: Source) -> None:
+        """Row 64. A source of a connection that was stopped goes; whoever writes it meanwhile makes it go later."""
+        commit = self._commit()
+        # One that is gone is gone: a delete leaves nothing by which its own repetition would be known.
+        is_same = any_of(absent("PK"), equals("v", source.v))
+        commit.delete("source", source_key(source.ref, source.slug), (is_same,))
+        commit.run()
 
     # --- heartbeat ---
 
