@@ -58,3 +58,4 @@ def use_real_vault(world: World, kms: KeyWrapper | None = None) -> None:
     wrapper = kms or FakeKms()
     world.vault_of = lambda ports: ToldVault(ports, wrapper)
     world.keys = TimedKeys(world)
+    world.is_repeatable = False

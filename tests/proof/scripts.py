@@ -94,8 +94,8 @@ def connected(world: World, ref: ConnectionRef = REF, account: str = "alice") ->
 
 def generation(ports: Ports, ref: ConnectionRef) -> int:
     """The connection's generation now, as the caller of a request would have seen it before."""
-    item = ports.world.table.get(Key(f"O#{ref.tenant}#{ref.owner}", f"C#{ref.connection}"))
-    return int(item["generation"]) if item else 0
+    key = Key(f"O#{ref.tenant}#{ref.owner}", f"C#{ref.connection}")
+    return ports.look(lambda world: int((world.table.item(key) or {"generation": 0})["generation"]))
 
 
 # --- handlers --------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def handler_callback(brought: Callback) -> Handler:
             return complete_callback(brought, BASE, ports.deadline, ports.connecting)
         except CallbackFailedError as failure:
             if isinstance(failure.cause, CallbackRejectedError | CodeMissingError) and not _is_spent(ports, brought):
-                ports.world.violation("M-25: an answer without a grant left its state open")
+                ports.violation("M-25: an answer without a grant left its state open")
             raise failure.cause from None
 
     return run
@@ -117,33 +117,35 @@ def handler_callback(brought: Callback) -> Handler:
 
 def _is_spent(ports: Ports, brought: Callback) -> bool:
     state = digest(brought.state.reveal()) if brought.state is not None else ""
-    item = ports.world.table.item(authorization_key(state))
-    return item is not None and ("discarded_at" in item or "consumed_at" in item)
+    return ports.look(lambda world: not {"discarded_at", "consumed_at"}.isdisjoint(_item(world, state)))
+
+
+def _item(world: World, state: str) -> Mapping[str, Any]:
+    return world.table.item(authorization_key(state)) or {}
 
 
 def handler_token(ref: ConnectionRef = REF) -> Handler:
     """The app asks for a token: whatever it gets was live at some instant since it asked (P-7)."""
 
     def run(ports: Ports) -> Any:
-        live = ports.world.live = ports.world.live or [ports.world.live_now()]
-        since = len(live) - 1
+        name = ports.process.name
+        ports.tell(lambda world: world.asks(name))
         key = Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#{MAIN}")
         try:
             token = hand_out(ref, MAIN, 0, ports.deadline, ports.handing_out)
-        except RefreshInProgressError:
-            if not (ports.world.table.item(key) or {}).get("attempts"):
-                ports.world.seen.neglected.append("RB-42: told to wait for a refresh, and there is none")
-            raise
-        except ProviderBusyError:
-            _nothing_of(ports, key)
+        except QuitclaimError as error:
+            ports.tell(lambda world: world.asked.pop(name, None))
+            if isinstance(error, RefreshInProgressError) and not (ports.aside_item(key) or {}).get("attempts"):
+                ports.neglected("RB-42: told to wait for a refresh, and there is none")
+            if isinstance(error, ProviderBusyError):
+                _nothing_of(ports, key)
             raise
         wanted = (key.pk, ref.connection, token.generation, token.token_version)
-        if not any(wanted in each for each in live[since:]):
-            ports.world.violation(f"P-7: version {token.token_version} was handed out after its end")
-        grant = ports.world.table.item(key) or {}
+        if not ports.look(lambda world: wanted in world.asked.pop(name, ())):
+            ports.violation(f"P-7: version {token.token_version} was handed out after its end")
+        grant = ports.aside_item(key) or {}
         if grant.get("tv") == token.token_version == grant.get("suspect"):
-            ports.world.seen.neglected.append("DESIGN 19: found good, and still suspect")
-        ports.world.seen.handed_out.append((f"{ref.owner}/{ref.connection}", token.generation))
+            ports.neglected("DESIGN 19: found good, and still suspect")
         return token
 
     return run
@@ -156,16 +158,16 @@ def handler_disconnect(ref: ConnectionRef = REF) -> Handler:
 
 def _nothing_of(ports: Ports, key: Key) -> None:
     """What provably did nothing at the provider is not left on record as if it might have."""
-    attempts = (ports.world.table.item(key) or {}).get("attempts", ())
+    attempts = (ports.aside_item(key) or {}).get("attempts", ())
     if any(attempt.startswith(f"{ports.process.name}.") for attempt in attempts):
-        ports.world.seen.neglected.append("row 19: a refresh that was turned away is still on record")
+        ports.neglected("row 19: a refresh that was turned away is still on record")
 
 
 def disconnected(ports: Ports, ref: ConnectionRef, seen: int) -> Any:
     """Disconnect at a generation; a later one is never stopped by it (F-19)."""
     stopped = disconnect(ref, seen, ports.stopping)
     if stopped.generation not in (seen, seen + 1):
-        ports.world.violation(f"F-19: a request of generation {seen} stopped generation {stopped.generation - 1}")
+        ports.violation(f"F-19: a request of generation {seen} stopped generation {stopped.generation - 1}")
     return stopped
 
 
@@ -182,18 +184,19 @@ def handler_confirm(scene: Scene, ref: ConnectionRef = REF, code: str = "right")
 
 def confirmed(ports: Ports, ref: ConnectionRef, code: Secret, *, is_right: bool) -> Any:
     """The owner brings that code; the books know how often a wrong one was brought, and answered as one that counts."""
-    ports.world.seen.wrong_codes += not is_right
+    if not is_right:
+        ports.tell(lambda world: world.seen.wrong_code_brought())
     try:
         return confirm(ref, generation(ports, ref), code, ports.connecting)
     except WrongCodeError:
-        ports.world.seen.wrong_answers += _may_count(ports)
+        now = ports.clock.now()
+        ports.tell(lambda world: world.seen.wrong_code_answered(counts=_may_count(world, now)))
         raise
 
 
-def _may_count(ports: Ports) -> bool:
+def _may_count(world: World, now: int) -> bool:
     """Whether a wrong code still counts: something waits for a code, and not in vain."""
-    now = ports.clock.now()
-    exchanges = (item for item in ports.world.table.items() if item["ty"] == "exchange")
+    exchanges = (item for item in world.table.items() if item["ty"] == "exchange")
     return any(item["outcome"] == "held" and item["hold_ends"] > now for item in exchanges)
 
 
@@ -204,17 +207,22 @@ def handler_acknowledge(ref: ConnectionRef = REF) -> Handler:
 
 def handler_sweep(ports: Ports) -> Any:
     """The sweep, on every revocation there is, by key. Undisturbed, it takes up all that is due and keeps nothing."""
-    now, world = ports.clock.now(), ports.world
-    before = {item["PK"]: item for item in world.table.items() if item["ty"] == "revocation"}
-    swept = revoke(sorted(pk[2:] for pk in before), SweepDeadline(), ports.revoking)
+    now = ports.clock.now()
+    before = ports.aside(lambda world: {item["PK"]: item for item in _revocations(world)}) or {}
+    rids = ports.look(lambda world: sorted(item["PK"][2:] for item in _revocations(world)))
+    swept = revoke(rids, SweepDeadline(), ports.revoking)
     for pk, old in before.items():
-        new = world.table.item(Key(pk, "Q"))
+        new = ports.aside_item(Key(pk, "Q"))
         if new is not None and new["v"] == old["v"] and _is_due(old, now):
-            world.seen.neglected.append(f"F-49: {pk} was due, and the sweep left it alone")
+            ports.neglected(f"F-49: {pk} was due, and the sweep left it alone")
         is_kept = new is not None and str(new.get("lease", "")).startswith(f"{ports.process.name}.")
         if is_kept and old["reach"] != "account":  # there an unknown outcome keeps the claim (custody rule 12)
-            world.seen.neglected.append(f"D-13: {pk} is still claimed by a sweep that has ended")
+            ports.neglected(f"D-13: {pk} is still claimed by a sweep that has ended")
     return swept
+
+
+def _revocations(world: World) -> list[Mapping[str, Any]]:
+    return [item for item in world.table.items() if item["ty"] == "revocation"]
 
 
 def _is_due(revocation: Mapping[str, Any], now: int) -> bool:
@@ -243,13 +251,11 @@ def handler_due(*kinds: str) -> Handler:
     def run(ports: Ports) -> None:
         now = ports.clock.now()
         for kind in kinds:
+            ports.process.begin_anew(kind)
             step, reader = RECONCILERS[kind]
-            due = [
-                Key(item["PK"], item["SK"])
-                for item in ports.world.table.items()
-                if item.get("d1", "").split("#")[0] == kind and int(item["d2"].split("#")[0]) <= now
-            ]
-            for key in due:
+            due = ports.look(partial(_due_keys, kind=kind, now=now))
+            for number, key in enumerate(due):
+                ports.process.begin_anew(kind, *due[number:])
                 for item in ports.reconciles.items([key]):
                     try:
                         step(getattr(ports.reads, reader)(item), ports.reconciling)
@@ -259,6 +265,14 @@ def handler_due(*kinds: str) -> Handler:
     return run
 
 
+def _due_keys(world: World, *, kind: str, now: int) -> list[Key]:
+    return [
+        Key(item["PK"], item["SK"])
+        for item in world.table.items()
+        if item.get("d1", "").split("#")[0] == kind and int(item["d2"].split("#")[0]) <= now
+    ]
+
+
 handler_reconcile: Final = handler_due(*RECONCILERS)
 
 
@@ -266,9 +280,7 @@ def passing(ms: int) -> Handler:
     """Time passes, at some moment."""
 
     def run(ports: Ports) -> None:
-        ports.process.before(Call(f"{ms} ms pass", frozenset({"*"}), True))
-        ports.process.history.append(f"{ms} ms pass")
-        ports.world.now += ms
+        ports.process.step(Call(f"{ms} ms pass", frozenset({"*"}), True), ports.pass_time(ms))
 
     return run
 

@@ -7,6 +7,7 @@ Crash points and interleavings of the registered situations, and how one of them
 """
 
 import argparse
+import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from quitclaim.domain.errors import MovedError, QuitclaimError, StoreError
 from tests.proof.judge import faults_at_rest, faults_of_state
+from tests.proof.meetings import Meetings
 from tests.proof.recovery import to_rest
+from tests.proof.report import SEED
 from tests.proof.scripts import SITUATIONS, Handler, Scene, Situation
-from tests.proof.stepping import Process, explore
+from tests.proof.stepping import Process, TouchedError, explore
 from tests.proof.world import World
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ class Found:
     """What a search did and what it found wrong: each violation with the command that repeats it."""
 
     cases: int = 0
+    states: int = 0
+    steps: int = 0
     complete: bool = True
     violations: list[str] = field(default_factory=list)
 
@@ -47,6 +52,9 @@ class Bench:
     handlers: dict[str, Handler]
     saved: Any
     at_rest: dict[str, list[str]] = field(default_factory=dict)
+    meetings: Meetings | None = None
+    touching: set[str] = field(default_factory=set)
+    """Handlers that reach into the world by themselves."""
 
     @classmethod
     def of(cls, situation: Situation, prepare: Callable[[World], None] = lambda world: None) -> "Bench":
@@ -58,6 +66,10 @@ class Bench:
         """Fresh processes in the saved state."""
         self.world.restore(self.saved)
         return [self.world.process(f"p{number}", self.handlers[name]) for number, name in enumerate(names)]
+
+    def flow(self, name: str) -> Callable[[Process], Any]:
+        """A handler as a process runs it."""
+        return self.world.flow(self.handlers[name])
 
     def judged(self, processes: Sequence[Process]) -> list[str]:
         """Faults of the state as it is now, and of where it comes to rest; equal states are judged once."""
@@ -146,7 +158,29 @@ def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = Non
         if faults:
             found.add(faults, f"{how} --schedule {','.join(map(str, schedule))}")
 
+    if bench.world.is_repeatable and bench.touching.isdisjoint(names):
+        try:
+            return _met(bench, names, judge, found, limit)
+        except TouchedError as touched:
+            bench.meetings = None
+            bench.touching.add(names[int(touched.handler[1:])])
     found.cases, found.complete = explore(lambda: bench.processes(names), judge, limit=limit, reduce=reduce)
+    return found
+
+
+def _met(
+    bench: Bench,
+    names: Sequence[str],
+    judge: Callable[[list[Process], list[int]], None],
+    found: Found,
+    limit: int | None,
+) -> Found:
+    if bench.meetings is None:
+        bench.meetings = Meetings(bench.world, bench.saved)
+    flows = [(name, bench.flow(name)) for name in names]
+    chance = random.Random(f"{SEED}/{bench.situation.name}/{names}") if limit is not None else None
+    met = bench.meetings.meet(flows, judge, limit=limit, chance=chance)
+    found.cases, found.states, found.steps, found.complete = met.orders, met.states, met.steps, met.is_all
     return found
 
 

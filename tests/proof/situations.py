@@ -85,8 +85,8 @@ def handler_delete(ref: ConnectionRef = REF) -> Handler:
 
     def run(ports: Ports) -> Any:
         owner = delete_owner(ref.of_owner, ports.stopping)
-        if not ports.world.is_deleted(f"O#{ref.tenant}#{ref.owner}"):
-            ports.world.violation("F-27: an owner was said to be deleted, and is not")
+        if not ports.look(lambda world: world.is_deleted(f"O#{ref.tenant}#{ref.owner}")):
+            ports.violation("F-27: an owner was said to be deleted, and is not")
         return owner
 
     return run
@@ -97,9 +97,9 @@ def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
 
     def run(ports: Ports) -> Any:
         is_suspect = report(ref, MAIN, version, reads=ports.reads, store=ports.tokens, breaker=Unbroken())
-        grant = ports.world.table.item(Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#{MAIN}"))
+        grant = ports.aside_item(Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#{MAIN}"))
         if is_suspect and grant is not None and grant["tv"] == version and grant.get("suspect") != version:
-            ports.world.seen.neglected.append(f"DESIGN 19: version {version} was reported, and nobody remembers")
+            ports.neglected(f"DESIGN 19: version {version} was reported, and nobody remembers")
         return is_suspect
 
     return run
@@ -107,33 +107,35 @@ def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
 
 def handler_retry(ports: Ports) -> Any:
     """An operator has every pending revocation tried again; it is on record, and it is due."""
-    for rid in _rids(ports.world, "pending"):
+    for rid in ports.look(lambda world: _rids(world, "pending")):
         retry(Subject(rid=rid), ASKED, ports.operating)
         _on_record(ports, "retry", rid)
-        item = ports.world.table.item(Key(f"Q#{rid}", "Q"))
-        if item is not None and item["state"] == "pending" and item["next"] > ports.clock.now():
-            ports.world.seen.neglected.append(f"row 55: {rid} was to be tried again, and is not due")
+        item, now = ports.aside_item(Key(f"Q#{rid}", "Q")), ports.clock.now()
+        if item is not None and item["state"] == "pending" and item["next"] > now:
+            ports.neglected(f"row 55: {rid} was to be tried again, and is not due")
 
 
 def handler_operator(ports: Ports) -> Any:
     """An operator closes the notices of deleted owners; it is on record."""
-    for rid in _rids(ports.world, "unsupported", "expired", "unconfirmed"):
-        was_open = "acknowledged" not in (ports.world.table.item(Key(f"Q#{rid}", "Q")) or {})
+    for rid in ports.look(lambda world: _rids(world, "unsupported", "expired", "unconfirmed")):
+        was_open = "acknowledged" not in (ports.item(Key(f"Q#{rid}", "Q")) or {})
         acknowledge_for_deleted(Subject(rid=rid), ASKED, ports.operating)
         if was_open:
             _on_record(ports, "acknowledge", rid)
 
 
 def _on_record(ports: Ports, action: str, rid: str) -> None:
-    audits = [item for item in ports.world.table.items() if item["ty"] == "audit"]
-    if not any(item["action"] == action and item["subject"] == str(Subject(rid=rid)) for item in audits):
-        ports.world.violation(f"row 54: {action} of {rid} is not on record")
+    acts = ports.look(lambda world: [(item["action"], item["subject"]) for item in _of_type(world, "audit")])
+    if (action, str(Subject(rid=rid))) not in acts:
+        ports.violation(f"row 54: {action} of {rid} is not on record")
 
 
 def handler_confirm_held(ports: Ports) -> Any:
     """The owner brings the code of whatever is held; a made-up one where nothing is."""
-    held = (item for item in ports.world.table.items() if item["ty"] == "exchange" and item["outcome"] == "held")
-    code = next((Secret(f"code/{item['SK'].split('#')[2]}") for item in held), None)
+    held = ports.look(
+        lambda world: [item["SK"].split("#")[2] for item in _of_type(world, "exchange") if item["outcome"] == "held"]
+    )
+    code = next((Secret(f"code/{id_}") for id_ in held), None)
     return confirmed(ports, REF, code or Secret("code/none"), is_right=code is not None)
 
 
@@ -142,8 +144,11 @@ def handler_sweep_of(ref: ConnectionRef) -> Handler:
 
     def run(ports: Ports) -> Any:
         mine = (ref.tenant, ref.owner, ref.connection)
-        revocations = (item for item in ports.world.table.items() if item["ty"] == "revocation")
-        rids = sorted(item["PK"][2:] for item in revocations if (item["t"], item["o"], item["c"]) == mine)
+        rids = ports.look(
+            lambda world: sorted(
+                item["PK"][2:] for item in _of_type(world, "revocation") if (item["t"], item["o"], item["c"]) == mine
+            )
+        )
         return revoke(rids, SweepDeadline(), ports.revoking)
 
     return run
@@ -157,7 +162,7 @@ def handler_keyed_start(ref: ConnectionRef = REF) -> Handler:
         try:
             started = start(request, ports.connecting)
         except IdempotencyMismatchError:
-            ports.world.violation("P-10: the same request with the same key is another one")
+            ports.violation("P-10: the same request with the same key is another one")
             raise
         _same_answer(ports, "start", (started.connection.generation, started.expires_at))
         return started
@@ -178,21 +183,25 @@ def handler_keyed_disconnect(ref: ConnectionRef = REF) -> Handler:
 
 def handler_other_disconnect_with_key(ports: Ports) -> Any:
     """The same key, and another request: refused as such, once the first was answered."""
-    was_used = "disconnect" in ports.world.seen.answers
+    was_used = ports.look(lambda world: "disconnect" in world.seen.answers)
     try:
         disconnect(REF, 7, ports.stopping, "key")
     except IdempotencyMismatchError:
         return
     except QuitclaimError:
         if was_used:
-            ports.world.violation("P-10: another request was looked at under a key that was used")
+            ports.violation("P-10: another request was looked at under a key that was used")
         raise
 
 
 def _same_answer(ports: Ports, call: str, answer: tuple[Any, ...]) -> None:
-    first = ports.world.seen.answers.setdefault(call, answer)
+    first = ports.look(lambda world: world.seen.answers.setdefault(call, answer))
     if first != answer:
-        ports.world.violation(f"P-10: {call} answered {first}, and then {answer}")
+        ports.violation(f"P-10: {call} answered {first}, and then {answer}")
+
+
+def _of_type(world: World, ty: str) -> list[Mapping[str, Any]]:
+    return [item for item in world.table.items() if item["ty"] == ty]
 
 
 def _rids(world: World, *states: str) -> list[str]:
@@ -430,11 +439,11 @@ def handler_plain_start(ref: ConnectionRef = REF) -> Handler:
 
     def run(ports: Ports) -> Any:
         key = Key(f"O#{ref.tenant}#{ref.owner}", f"C#{ref.connection}")
-        before = ports.world.table.item(key)
+        before = ports.item(key)
         started = start(StartRequest(ref, CLIENT, None), ports.connecting)
         live = before is not None and before["state"] in ("ready", "revoking", "reconciling_revoke", "revoked")
-        if live and started.ticket is not None and ports.world.table.item(key) == before:
-            ports.world.violation("C-9: a start of what is there made a link")
+        if live and started.ticket is not None and ports.item(key) == before:
+            ports.violation("C-9: a start of what is there made a link")
         return started
 
     return run

@@ -7,7 +7,7 @@ call, or with the call's effect but without its answer.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from greenlet import getcurrent, greenlet
@@ -47,6 +47,24 @@ class Crashed(BaseException):
     """
 
 
+@dataclass(slots=True)
+class Request:
+    """
+    What a driven process wants of the world: a *call*, or without one something that it does between two calls.
+    *anew*: what goes on depends on this alone, and on nothing that was before.
+    """
+
+    act: Callable[[], Any]
+    call: Call | None = None
+    anew: Any = None
+
+
+class TouchedError(BaseException):
+    """A driven process reached for the world itself: what it does cannot be made once and repeated by its answers."""
+
+    handler = ""
+
+
 @dataclass
 class Process:
     """
@@ -54,7 +72,8 @@ class Process:
 
     *received*: the tokens whose answer arrived. *stalls_after*: the answer to that call arrives in a step of its own,
     so that everything can happen before it does. *faults*: what happens to those calls of the table. Calls count from
-    0.
+    0. *is_driven*: it touches nothing, and hands each `Request` to whoever drives it (`meetings`). *has_looked*: it
+    looked at the table since its last call.
     """
 
     name: str
@@ -71,6 +90,10 @@ class Process:
     received: set[str] = field(default_factory=set)
     stalls_after: int | None = None
     faults: dict[int, Any] = field(default_factory=dict)
+    is_driven: bool = False
+    has_looked: bool = False
+    ids_taken: int = 0
+    paused_ms: int = 0
     _green: Any = None
     _parent: Any = None
     history: list[str] = field(default_factory=list)
@@ -97,6 +120,53 @@ class Process:
         if self._green is not None and not self.is_done:
             self.is_done = self.is_crashed = True
             self._green.throw(Crashed)
+
+    def step(self, call: Call, act: Callable[[], Any]) -> Any:
+        """Called by a port: do the call when the scheduler lets it."""
+        if self.is_driven:
+            return self._ask(Request(act, call))
+        self.before(call)
+        self.history.append(call.what)
+        try:
+            return act()
+        finally:
+            self.after(call)
+
+    def look(self, act: Callable[[], Any]) -> Any:
+        """Look at the table between two calls, as with a query of an index; what is seen may depend on every write."""
+        if self.is_driven:
+            return self._ask(Request(act))
+        self.has_looked = True
+        return act()
+
+    def glance(self, act: Callable[[], Any]) -> Any:
+        """Look at a clock, or note something that no other process can see."""
+        return self._ask(Request(act)) if self.is_driven else act()
+
+    def begin_anew(self, *left: Any) -> None:
+        """From here on a handler remembers nothing but what is *left* to do, its clock, and how many ids it took."""
+        if self.is_driven:
+            anew = (left, self.clock_read, self.paused_ms, self.ids_taken, frozenset(self.received))
+            self._ask(Request(lambda: None, anew=anew))
+
+    def drive(self, outcome: Any = None) -> Request | None:
+        """
+        Run a driven process up to its next request, or to its end: None. *outcome*: of its last request, the answer and
+        the error.
+        """
+        if self._green is None:
+            self._parent = getcurrent()
+            self._green = greenlet(self._run)
+            request: Request | None = self._green.switch()
+        else:
+            request = self._green.switch(outcome)
+        return request
+
+    def _ask(self, request: Request) -> Any:
+        answer, error = self._parent.switch(request)
+        if error is not None:
+            raise error
+        return answer
 
     def before(self, call: Call) -> None:
         """Called by a port: stop here until the scheduler lets this call happen."""
@@ -136,12 +206,29 @@ class Process:
 
 @dataclass
 class Node:
-    """A point of a schedule at which more than one process could go on."""
+    """
+    A point of a schedule at which more than one process could go on. *sleeping*, *explored*: who need not or did go on
+    from here, and with what step.
+    """
 
     enabled: dict[int, Call]
-    sleeping: frozenset[int]
-    explored: set[int]
+    sleeping: dict[int, Call]
+    explored: dict[int, Call]
     chosen: int
+
+    def step(self, processes: list[Process]) -> None:
+        """Let the chosen one go on, and note what its step was: what it looked at behind its call is part of it."""
+        process = processes[self.chosen]
+        process.has_looked = False
+        process.advance()
+        call = self.enabled[self.chosen]
+        self.explored[self.chosen] = replace(call, reads_all=True) if process.has_looked else call
+
+    def left_asleep(self) -> dict[int, Call]:
+        """Whoever went on from here before, or slept here, and does not mind the step that was chosen."""
+        step = self.explored[self.chosen]
+        others = {number: each for number, each in (self.sleeping | self.explored).items() if number != self.chosen}
+        return {number: each for number, each in others.items() if not each.depends_on(step)}
 
 
 def explore(
@@ -165,19 +252,18 @@ def explore(
             process.begin()
         blocked = False
         for node in path:
-            processes[node.chosen].advance()
+            node.step(processes)
         while True:
             able = enabled(processes)
             if not able:
                 break
-            sleeping = _sleeping(path[-1]) if path and reduce else frozenset()
+            sleeping = path[-1].left_asleep() if path and reduce else {}
             awake = [number for number in able if number not in sleeping]
             if not awake:
                 blocked = True
                 break
-            chosen = awake[0]
-            path.append(Node(able, sleeping, set(), chosen))
-            processes[chosen].advance()
+            path.append(Node(able, sleeping, {}, awake[0]))
+            path[-1].step(processes)
         if blocked:
             for process in processes:
                 process.crash()
@@ -197,24 +283,19 @@ def enabled(processes: list[Process]) -> dict[int, Call]:
     they do not hold.
     """
     pending = {number: process.pending for number, process in enumerate(processes) if process.pending is not None}
+    return enabled_of(pending)
+
+
+def enabled_of(pending: dict[int, Call]) -> dict[int, Call]:
+    """Those of the pending calls that can be next."""
     if any(call.is_send for call in pending.values()):
         return {number: call for number, call in pending.items() if not call.is_time}
     return pending
 
 
-def _sleeping(node: Node) -> frozenset[int]:
-    """Whoever was tried before at this node, or slept in it, and does not mind the call that was chosen."""
-    chosen = node.enabled[node.chosen]
-    candidates = (node.sleeping | node.explored) - {node.chosen}
-    return frozenset(
-        number for number in candidates if number in node.enabled and not node.enabled[number].depends_on(chosen)
-    )
-
-
 def _backtrack(path: list[Node]) -> bool:
     while path:
         node = path[-1]
-        node.explored.add(node.chosen)
         left = [number for number in node.enabled if number not in node.explored and number not in node.sleeping]
         if left:
             node.chosen = left[0]
@@ -225,7 +306,4 @@ def _backtrack(path: list[Node]) -> bool:
 
 def run_straight(process: Process) -> Any:
     """Run a process to its end without stopping; its result, or its error raised."""
-    process.run()
-    if process.error is not None:
-        raise process.error
-    return process.result
+    return process.flow(process)

@@ -61,18 +61,17 @@ def handler_import(
         try:
             done = import_grant(request, ports.deadline, ports.connecting)
         except IdempotencyMismatchError:
-            ports.world.violation("P-10: the same import with the same key is another one")
+            ports.violation("P-10: the same import with the same key is another one")
             raise
         except QuitclaimError as refused:
             _is_dropped(ports, refused, ref)
             raise
         if key is not None:
-            first = ports.world.seen.answers.setdefault(f"import {key}", done.shared_copy)
+            first = ports.look(lambda world: world.seen.answers.setdefault(f"import {key}", done.shared_copy))
             if first != done.shared_copy:
-                ports.world.violation(f"P-10: an import answered {first}, and then {done.shared_copy}")
-        alive = {each.name for each in ports.world.ledger.alive()}
-        if not done.shared_copy and token in alive:
-            ports.world.violation(f"import: {token} lives, and the app was told that ours is the only copy")
+                ports.violation(f"P-10: an import answered {first}, and then {done.shared_copy}")
+        if not done.shared_copy and ports.look(lambda world: world.ledger.tokens[token].alive):
+            ports.violation(f"import: {token} lives, and the app was told that ours is the only copy")
         return done
 
     return run
@@ -82,10 +81,10 @@ def _is_dropped(ports: Ports, refused: QuitclaimError, ref: ConnectionRef) -> No
     """Where the copy is said to be dropped, no exchange of this process holds it any more."""
     if refused.details.get("copy") != DROPPED:
         return
-    for item in ports.world.table.items():
-        mine = item["ty"] == "exchange" and item["SK"].startswith(f"X#{ref.connection}#{ports.process.name}.")
-        if mine and "use" in item:
-            ports.world.seen.neglected.append(f"import: the copy is said to be dropped, and {item['SK']} has it")
+    mine = f"X#{ref.connection}#{ports.process.name}."
+    for item in ports.aside(lambda world: list(world.table.items())) or ():
+        if item["ty"] == "exchange" and item["SK"].startswith(mine) and "use" in item:
+            ports.neglected(f"import: the copy is said to be dropped, and {item['SK']} has it")
 
 
 @situation("import", *OURS_ALONE, *SHARED)
@@ -253,10 +252,10 @@ def coming_back(world: World) -> Made:
     token = given(world)
 
     def import_and_look(ports: Ports) -> Any:
-        held = {key: item for key, item in _held(ports.world).items() if key.sk.startswith(f"X#{SECOND.connection}#")}
+        held = [key for key in ports.look(_held) if key.sk.startswith(f"X#{SECOND.connection}#")]
         done = handler_import(token)(ports)
-        if any(_held(ports.world).get(key) is None for key in held):
-            ports.world.violation("import: it ended a grant that waits for its owner")
+        if not set(held) <= set(ports.look(_held)):
+            ports.violation("import: it ended a grant that waits for its owner")
         return done
 
     return Scene(), {
@@ -268,12 +267,12 @@ def coming_back(world: World) -> Made:
     }
 
 
-def _held(world: World) -> dict[Key, Any]:
-    return {
-        Key(item["PK"], item["SK"]): item
+def _held(world: World) -> list[Key]:
+    return [
+        Key(item["PK"], item["SK"])
         for item in world.table.items()
         if item["ty"] == "exchange" and item["outcome"] == "held"
-    }
+    ]
 
 
 @situation("imported, and used", Kind(), Kind(Refreshing.STATIC, Reach.TOKEN), Kind(Refreshing.GRACE, Reach.TOKEN))

@@ -138,9 +138,9 @@ def _flow(operation: Operation) -> Callable[[Ports], Any]:
 
 def _must_be_of_its_version(ports: Ports, token: str, version: tuple[str, int, int]) -> None:
     """One version is one token, whoever gets it (I-6)."""
-    known = ports.world.seen.answers.setdefault(f"{version}", token)
+    known = ports.look(lambda world: world.seen.answers.setdefault(f"{version}", token))
     if known != token:
-        ports.world.violation(f"I-6: version {version} is {known} and {token}")
+        ports.violation(f"I-6: version {version} is {known} and {token}")
 
 
 def a_world(kind: Kind, moment: str, faults: Sequence[Fault] = ()) -> World:

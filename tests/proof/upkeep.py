@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from quitclaim.domain.attention import Subject
+from quitclaim.domain.attention import EXCHANGE, Subject
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     COMPACT_MS,
@@ -79,28 +79,42 @@ type Made = tuple[Scene, Mapping[str, Handler]]
 
 def handler_keep_alive(ports: Ports) -> Any:
     """Grants are looked after before their provider ends them. Undisturbed, none that is due is left as it was."""
-    now, world = ports.clock.now(), ports.world
-    due = [
+    now = ports.clock.now()
+    due = ports.aside(lambda world: _to_be_looked_after(world, now)) or []
+    keep_alive(SweepDeadline(), ports.maintaining, Maintained())
+    for item in due:
+        after = ports.aside_item(Key(item["PK"], item["SK"]))
+        if after is not None and after["v"] == item["v"]:
+            ports.neglected(f"F-44: {item['SK']} was due, and nobody looked after it")
+
+
+def _to_be_looked_after(world: World, now: int) -> list[Mapping[str, Any]]:
+    return [
         item
         for item in world.table.items()
         if item["ty"] == "grant" and item.get("d1", "").startswith("keepalive#") and int(item["d2"][:13]) <= now
     ]
-    keep_alive(SweepDeadline(), ports.maintaining, Maintained())
-    for item in due:
-        after = world.table.item(Key(item["PK"], item["SK"]))
-        if after is not None and after["v"] == item["v"]:
-            world.seen.neglected.append(f"F-44: {item['SK']} was due, and nobody looked after it")
 
 
 def handler_compact(ports: Ports) -> Any:
     """What is finished goes. Undisturbed, nothing is left that is confirmed, a day old, and awaited by nobody."""
-    now, world = ports.clock.now(), ports.world
+    now = ports.clock.now()
     compact(SweepDeadline(), ports.maintaining, Maintained())
+    for rid in ports.aside(lambda world: _left_by_compaction(world, now)) or ():
+        ports.neglected(f"F-69: {rid} is over, and still there")
+
+
+def _left_by_compaction(world: World, now: int) -> list[str]:
     open_stops = {item["PK"] for item in world.table.items() if item["ty"] == "intent" and "closed" not in item}
-    for item in world.table.items():
-        is_old = item["ty"] == "revocation" and item.get("deadline", now) + COMPACT_MS <= now
-        if is_old and item["state"] == "confirmed" and "finished" in item and _owner_of(item) not in open_stops:
-            world.seen.neglected.append(f"F-69: {item['PK']} is over, and still there")
+    return [
+        item["PK"]
+        for item in world.table.items()
+        if item["ty"] == "revocation"
+        and item.get("deadline", now) + COMPACT_MS <= now
+        and item["state"] == "confirmed"
+        and "finished" in item
+        and _owner_of(item) not in open_stops
+    ]
 
 
 def handler_inspect(ports: Ports) -> Any:
@@ -110,13 +124,19 @@ def handler_inspect(ports: Ports) -> Any:
 
 def handler_turn_keys(ports: Ports) -> Any:
     """Keys are added and retired. Undisturbed, each purpose that may turn has one that has not served its time."""
-    now, world = ports.clock.now(), ports.world
+    now = ports.clock.now()
     turn_ring(ports.maintaining, Maintained())
-    ring = [item for item in world.table.items() if item["ty"] == "ring"]
-    for purpose in {item["SK"].split("#")[0] for item in ring} - {"index"}:
-        newest = max(item["active_from"] for item in ring if item["SK"].split("#")[0] == purpose)
-        if newest + KEY_LIFE_MS <= now:
-            world.seen.neglected.append(f"row 51: the newest key of {purpose} has served its time")
+    newest: dict[str, int] = {}
+    for item in ports.aside(_ring) or ():
+        purpose = item["SK"].split("#")[0]
+        newest[purpose] = max(newest.get(purpose, 0), item["active_from"])
+    for purpose in newest.keys() - {"index"}:
+        if newest[purpose] + KEY_LIFE_MS <= now:
+            ports.neglected(f"row 51: the newest key of {purpose} has served its time")
+
+
+def _ring(world: World) -> list[Mapping[str, Any]]:
+    return [item for item in world.table.items() if item["ty"] == "ring"]
 
 
 def handler_replay(ports: Ports) -> Any:
@@ -133,20 +153,20 @@ def _owner_of(revocation: Mapping[str, Any]) -> str:
 
 def handler_status(ports: Ports) -> Any:
     """The app reads the owner's status: what is owed all the while is said to be owed (U-20)."""
-    before = _owed(ports.world)
+    before = ports.look(_owed)
     told = status(REF.of_owner, reads=ports.reads, clients=ports.clients, clock=ports.clock)
     levels = {notice.connection_id: notice.level for notice in told.notices}
-    for connection, rid in before & _owed(ports.world):
+    for connection, rid in before & ports.look(_owed):
         if levels.get(connection, Level.NOT_NEEDED) < Level.PENDING:
-            ports.world.violation(f"U-20: {rid} is owed, and the status does not say so of {connection}")
+            ports.violation(f"U-20: {rid} is owed, and the status does not say so of {connection}")
     return told
 
 
-def _owed(world: World) -> set[tuple[str, str]]:
+def _owed(world: World) -> frozenset[tuple[str, str]]:
     """Connections and their revocations that are owed or left to a person; not what waits for its owner."""
     open_ = ("pending", "unconfirmed", "expired", "unreadable", "unsupported")
     held = {item["rid"] for item in world.table.items() if item["ty"] == "exchange" and item["outcome"] == "held"}
-    return {
+    return frozenset(
         (item["c"], item["PK"])
         for item in world.table.items()
         if item["ty"] == "revocation"
@@ -155,46 +175,51 @@ def _owed(world: World) -> set[tuple[str, str]]:
         and item["PK"][2:] not in held
         and "acknowledged" not in item
         and world.table.item(Key(_owner_of(item), f"C#{item['c']}")) is not None
-    }
+    )
 
 
 def handler_look(ports: Ports) -> Any:
     """The app lists the connections: never those of an owner that it was told is deleted (F-27)."""
-    was_deleted = ports.world.is_deleted(f"O#{REF.tenant}#{REF.owner}")
+    was_deleted = ports.look(lambda world: world.is_deleted(f"O#{REF.tenant}#{REF.owner}"))
     views = all_views(REF.of_owner, reads=ports.reads, clock=ports.clock)
     if was_deleted:
-        ports.world.violation("F-27: connections of a deleted owner were listed")
+        ports.violation("F-27: connections of a deleted owner were listed")
     return views
 
 
 def handler_attention(ports: Ports) -> Any:
     """An operator reads the list: what asks for a person all the while is on it."""
-    before = _asking(ports.world)
+    before = ports.look(_asking)
     found, _ = attention(LISTED, ports.operating)
     listed = {str(each.subject) for each in found}
-    if ports.world.table.lag == 0:
-        for subject in before & _asking(ports.world) - listed:
-            ports.world.violation(f"I-16: {subject} asks for a person, and is not on the list")
+    if ports.look(lambda world: world.table.lag == 0):
+        for subject in before & ports.look(_asking) - listed:
+            ports.violation(f"I-16: {subject} asks for a person, and is not on the list")
     return found
 
 
-def _asking(world: World) -> set[str]:
+def _asking(world: World) -> frozenset[str]:
     notices = ("unconfirmed", "expired", "unreadable", "unsupported")
-    return {
+    return frozenset(
         str(Subject(rid=item["PK"][2:]))
         for item in world.table.items()
         if item["ty"] == "revocation" and item["state"] in notices and "acknowledged" not in item
-    }
+    )
 
 
 def handler_operator_of_exchange(ports: Ports) -> Any:
     """An operator closes the notices of a deleted owner's exchanges that nobody saw the end of."""
-    for item in list(ports.world.table.items()):
-        if item["ty"] == "exchange" and item["outcome"] == "unconfirmed" and ports.world.is_deleted(item["PK"]):
-            _, connection, id_ = item["SK"].split("#")
-            _, tenant, owner = item["PK"].split("#")
-            subject = Subject(ref=ConnectionRef(tenant, owner, connection), exchange=id_)
-            acknowledge_for_deleted(subject, ASKED, ports.operating)
+    for subject in ports.look(_unconfirmed_of_deleted):
+        acknowledge_for_deleted(Subject.read(subject), ASKED, ports.operating)
+
+
+def _unconfirmed_of_deleted(world: World) -> list[str]:
+    """As an operator names them."""
+    return [
+        ":".join((EXCHANGE, *item["PK"].split("#")[1:], *item["SK"].split("#")[1:]))
+        for item in world.table.items()
+        if item["ty"] == "exchange" and item["outcome"] == "unconfirmed" and world.is_deleted(item["PK"])
+    ]
 
 
 # --- a grant that nobody uses ----------------------------------------------------------------------------------------

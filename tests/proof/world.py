@@ -46,7 +46,7 @@ from quitclaim.store.ring import RingTable
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
 from tests.proof.ledger import Fault, Issued, Kind, Ledger
-from tests.proof.stepping import Call, Process, run_straight
+from tests.proof.stepping import Call, Process, TouchedError, run_straight
 from tests.proof.steps import faults_of_step
 from tests.proof.table import MemoryTable
 
@@ -62,28 +62,38 @@ class Seen:
     """What no state of the table or the ledger would show any more: judged at the step at which it happens."""
 
     violations: list[str] = field(default_factory=list)
-    handed_out: list[tuple[str, int]] = field(default_factory=list)
     sealed_in: dict[str, set[str]] = field(default_factory=dict)  # revocation id -> tokens ever sealed under it
     let_go: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # revocations and exchanges that compaction took
     answers: dict[str, Any] = field(default_factory=dict)  # of calls with an idempotency key
     neglected: list[str] = field(default_factory=list)  # what an undisturbed run of a schedule left undone
     wrong_codes: int = 0  # tried at an exchange that was held
-    wrong_answers: int = 0  # and answered to be wrong
+    wrong_answers: int = 0  # and answered to be wrong, where one counts
     refusals: int = 0  # that the provider gave although the token lives
     proven: set[str] = field(default_factory=set)  # families that an answer to us showed to be grants
+
+    def wrong_code_brought(self) -> None:
+        """Whatever becomes of it."""
+        self.wrong_codes += 1
+
+    def wrong_code_answered(self, *, counts: bool) -> None:
+        """It was told to be wrong."""
+        self.wrong_answers += counts
 
     def copy(self) -> "Seen":
         """An independent state."""
         return replace(
             self,
             violations=list(self.violations),
-            handed_out=list(self.handed_out),
             sealed_in={rid: set(tokens) for rid, tokens in self.sealed_in.items()},
             let_go=dict(self.let_go),
             answers=dict(self.answers),
             neglected=list(self.neglected),
             proven=set(self.proven),
         )
+
+
+type Live = tuple[str, str, int, int]
+"""Owner's partition and connection, generation, token version."""
 
 
 class World:
@@ -98,7 +108,7 @@ class World:
         self.seen = Seen()
         self.faults: dict[str, list[Fault]] = {}
         self.keys_out = False
-        self.live: list[frozenset[tuple[str, str, int, int]]] | None = None  # since somebody asked for a token
+        self.asked: dict[str, frozenset[Live]] = {}  # who asks for a token -> what was live at an instant since
         self.slow: dict[str, int] = {}  # endpoint -> how long its next answer takes
         self.kicked: list[str] = []
         self._serial = 0
@@ -112,6 +122,7 @@ class World:
         self.on_fault: Callable[[str, Exception], None] = self._unexpected_fault
         self.expected: tuple[type[Exception], ...] = (StoreError,)  # faults after which an item just stays due
         self.skew_ms = 0  # so far the clocks of its hosts may differ
+        self.is_repeatable = True  # False where it is made of chance: what was done is not done again the same
         self.is_sound = True  # False where unsound items are planted: nobody can judge what is written from them
         self.contents: dict[bytes, frozenset[str]] = {}  # of sealed bytes that only their own vault could open
         self.batch_order: Callable[[Sequence[Key]], Sequence[Key]] | None = None  # None: a batch is read at once
@@ -129,17 +140,18 @@ class World:
             self.keys_out,
             dict(self.slow),
             self._serial,
+            dict(self.asked),
         )
 
     def restore(self, saved: Any) -> None:
         """As it was when *saved* was made."""
-        snapshot, ledger, self.now, seen, faults, self.keys_out, slow, self._serial = saved
+        snapshot, ledger, self.now, seen, faults, self.keys_out, slow, self._serial, asked = saved
         self.table.restore(snapshot)
         self.ledger = ledger.copy()
         self.seen = seen.copy()
         self.faults = {name: list(queue) for name, queue in faults.items()}
         self.slow = dict(slow)
-        self.live = None
+        self.asked = dict(asked)
         self.kicked = []
 
     def digest(self) -> str:
@@ -148,6 +160,27 @@ class World:
         seen = (sorted(self.seen.sealed_in.items(), key=str), sorted(self.seen.let_go), self.seen.wrong_answers)
         seen = (*seen, sorted(self.seen.proven))  # type: ignore[assignment]
         return f"{self.table.digest()}|{self.now}|{tokens}|{seen}|{self.keys_out}"
+
+    def key(self) -> Any:
+        """Of the same: equal for states from which everything goes on in the same way, and hashable."""
+        seen, ledger = self.seen, self.ledger
+        return (
+            self.table.digest(),
+            self.now,
+            tuple(ledger.tokens.values()),
+            tuple(ledger.exchanges.items()),
+            tuple(ledger.codes),
+            frozenset(ledger.apps),
+            frozenset(seen.violations),
+            frozenset((rid, frozenset(tokens)) for rid, tokens in seen.sealed_in.items()),
+            frozenset(seen.proven),
+            frozenset((name, item["v"], item.get("acknowledged")) for name, item in seen.let_go.items()),
+            tuple(sorted(seen.answers.items(), key=str)),
+            (seen.wrong_codes, seen.wrong_answers, seen.refusals > 0),
+            tuple((name, tuple(queue)) for name, queue in self.faults.items()),
+            tuple(self.slow.items()),
+            frozenset(self.asked.items()),
+        )
 
     # --- running ---
 
@@ -158,7 +191,11 @@ class World:
 
     def process(self, name: str, flow: Callable[["Ports"], Any], *, skew_ms: int = 0) -> Process:
         """A flow ready to be stepped."""
-        return Process(name, lambda process: flow(Ports(self, process)), skew_ms=skew_ms)
+        return Process(name, self.flow(flow), skew_ms=skew_ms)
+
+    def flow(self, flow: Callable[["Ports"], Any]) -> Callable[[Process], Any]:
+        """A flow that a process may run, in this world."""
+        return lambda process: flow(Ports(self, process))
 
     def fault(self, endpoint: str) -> Fault:
         """What happens to the next call of an endpoint."""
@@ -169,6 +206,11 @@ class World:
         """Something happened that never may."""
         self.seen.violations.append(text)
 
+    def proved(self, granted: frozenset[str], salvaged: frozenset[str]) -> None:
+        """An answer to us brought these tokens: what the app did not have before is a grant."""
+        tokens = granted | (salvaged - self.ledger.apps)
+        self.seen.proven.update(self.ledger.tokens[name].family for name in tokens)
+
     def tokens_in(self, sealed: bytes) -> frozenset[str]:
         """The refresh tokens that sealed bytes hold."""
         known = self.contents.get(sealed)
@@ -177,7 +219,12 @@ class World:
         return _tokens_in(sealed)
 
     def is_kept(self, token: str) -> bool:
-        """Whether the token lies somewhere in the table, or did until its revocation was over."""
+        """
+        Whether the token lies somewhere in the table, or did until its revocation was over, or until another process
+        exchanged it for the next one.
+        """
+        if self.ledger.tokens[token].why_dead == "rotated":
+            return True
         for item in self.table.items():
             if item["ty"] in ("grant", "exchange") and token in self.tokens_in(item.get("use", b"")):
                 return True
@@ -190,17 +237,22 @@ class World:
         owner = self.table.item(Key(partition, "OWNER"))
         return owner is not None and "deleted_at" in owner
 
-    def committed(self, before: Mapping[Key, Mapping[str, Any] | None], process: Process) -> None:
-        """A call of the table is over: judge what it changed."""
+    def committed(self, before: Mapping[Key, Mapping[str, Any] | None], clock_read: int) -> None:
+        """A call of the table is over: judge what it changed, by the clock that its writer read last."""
         if not before or not self.is_sound:
             return
         changes = {key: (old, self.table.item(key)) for key, old in before.items()}
-        for fault in faults_of_step(self, changes, process.clock_read):
+        for fault in faults_of_step(self, changes, clock_read):
             self.violation(fault)
-        if self.live is not None:
-            self.live.append(self.live_now())
+        if self.asked:
+            now = self.live_now()
+            self.asked = {name: live | now for name, live in self.asked.items()}
 
-    def live_now(self) -> frozenset[tuple[str, str, int, int]]:
+    def asks(self, name: str) -> None:
+        """A process asks for a token: from now on it is known what was live meanwhile."""
+        self.asked[name] = self.live_now()
+
+    def live_now(self) -> frozenset[Live]:
         """What may be handed out at this instant: owner and connection, generation, token version."""
         return frozenset(
             (item["PK"], item["SK"].split("#")[1], item["generation"], item["tv"])
@@ -240,7 +292,10 @@ class SteppedTable:
     def query_index(
         self, index: str, partition: str, *, upto: str | None = None, limit: int, after: Mapping[str, Any] | None = None
     ) -> Page:
-        return self._table.query_index(index, partition, upto=upto, limit=limit, after=after)
+        page: Page = self._process.look(
+            lambda: self._table.query_index(index, partition, upto=upto, limit=limit, after=after)
+        )
+        return page
 
     def scan(self, *, after: Mapping[str, Any] | None = None) -> Page:
         return self._do("scan", frozenset(), False, lambda: self._table.scan(after=after), reads_all=True)
@@ -265,22 +320,23 @@ class SteppedTable:
         *,
         reads_all: bool = False,
     ) -> Any:
-        call = Call(what, things, changes, reads_all=reads_all)
-        self._process.before(call)
-        self._process.history.append(what)
-        fault = self._process.faults.pop(self._process.calls - 1, None)
-        before = {write.key: self._world.table.item(write.key) for write in writes}
-        try:
-            if fault is None:
-                return act()
-            self._world.table.watch(faults=lambda _: fault)
+        clock_read = self._process.clock_read
+
+        def done() -> Any:
+            fault = self._process.faults.pop(self._process.calls - 1, None)
+            before = {write.key: self._world.table.item(write.key) for write in writes}
             try:
-                return act()
+                if fault is None:
+                    return act()
+                self._world.table.watch(faults=lambda _: fault)
+                try:
+                    return act()
+                finally:
+                    self._world.table.watch()
             finally:
-                self._world.table.watch()
-        finally:
-            self._world.committed(before, self._process)
-            self._process.after(call)
+                self._world.committed(before, clock_read)
+
+        return self._process.step(Call(what, things, changes, reads_all=reads_all), done)
 
 
 def _thing(key: Key) -> str:
@@ -310,34 +366,38 @@ class ProcessClock:
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
-        self.paused = 0
 
     def now(self) -> int:
-        self._process.clock_read = self._world.now + self._process.skew_ms
+        self._process.clock_read = self._process.glance(lambda: self._world.now) + self._process.skew_ms
         return self._process.clock_read
 
+    @property
+    def paused(self) -> int:
+        """How long the process has waited by itself."""
+        return self._process.paused_ms
+
     def pause(self, ms: int) -> None:
-        self.paused += ms
+        self._process.paused_ms += ms
 
 
 class ProcessDeadline:
     """Plenty of time, until the process has waited once: then it is over, so that polling ends."""
 
     def __init__(self, ports: "Ports") -> None:
-        self._clock = ports.clock
+        self._process = ports.process
 
     def remaining_ms(self) -> int:
-        return REMAINING_MS if self._clock.paused == 0 else 1_000
+        return REMAINING_MS if self._process.paused_ms == 0 else 1_000
 
 
 class PatientDeadline:
     """Less of it with every pause: for whoever repeats a write, and still has time for the rest."""
 
     def __init__(self, ports: "Ports") -> None:
-        self._clock = ports.clock
+        self._process = ports.process
 
     def remaining_ms(self) -> int:
-        return REMAINING_MS - self._clock.paused
+        return REMAINING_MS - self._process.paused_ms
 
 
 class SweepDeadline:
@@ -353,11 +413,10 @@ class ProcessIds:
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
-        self._count = 0
 
     def new_id(self) -> str:
-        self._count += 1
-        return f"{self._process.name}.{self._count}"
+        self._process.ids_taken += 1
+        return f"{self._process.name}.{self._process.ids_taken}"
 
     def new_secret(self) -> Secret:
         return Secret(self._world.secret_of(self.new_id()))
@@ -368,6 +427,7 @@ class OpenVault:
 
     def __init__(self, ports: "Ports") -> None:
         self._world = ports.world
+        self._process = ports.process
 
     def ready(self, *purposes: str) -> None:
         self._refuse_outage()
@@ -388,7 +448,8 @@ class OpenVault:
         self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
     ) -> bytes:
         tokens = ",".join(f"{each.kind}={each.token.reveal()}" for each in material)
-        self._world.seen.sealed_in.setdefault(rid, set()).update(each.token.reveal() for each in material)
+        names = frozenset(each.token.reveal() for each in material)
+        self._process.glance(lambda: self._world.seen.sealed_in.setdefault(rid, set()).update(names))
         return self._seal("revoke", rid, generation, token_version, pair, tokens)
 
     def open_revoke_only(
@@ -618,9 +679,8 @@ class SimulatedClient:
     def identity(
         self, *, access_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> IdentityAnswer:
-        token = self._world.ledger.tokens.get(access_token.reveal().removeprefix("at-"))
-
         def act() -> IdentityAnswer:
+            token = self._world.ledger.tokens.get(access_token.reveal().removeprefix("at-"))
             if self._world.fault("identity") is not Fault.NONE or token is None:
                 return IdentityAnswer(IdentityOutcome.TRY_LATER)
             return IdentityAnswer(IdentityOutcome.READ, token.account)
@@ -699,27 +759,23 @@ class SimulatedClient:
 
     def _received(self, answer: TokenAnswer) -> TokenAnswer:
         """The process has the tokens of the answer in its hands (D-2)."""
-        grant, ledger = answer.grant, self._world.ledger
-        salvaged = {each.token.reveal() for each in answer.salvaged}
-        if grant is not None:
-            received = (grant.refresh_token or grant.access_token).reveal()
-            self._process.received.add(received)
-            self._world.seen.proven.add(ledger.tokens[received].family)
-        self._process.received.update(salvaged)
-        self._world.seen.proven.update(ledger.tokens[name].family for name in salvaged - ledger.apps)
+        grant = answer.grant
+        salvaged = frozenset(each.token.reveal() for each in answer.salvaged)
+        granted = frozenset(() if grant is None else ((grant.refresh_token or grant.access_token).reveal(),))
+        self._process.received |= granted | salvaged
+        self._process.glance(lambda: self._world.proved(granted, salvaged))
         return answer
 
     def _do[T](self, what: str, act: Callable[[], T], *, changes: bool = True) -> T:
         """The provider acts; its answer arrives in a step of its own, so that it can be late."""
-        call = Call(what, frozenset({"provider"}), changes, is_send=changes)
-        self._process.before(call)
-        self._process.history.append(what)
-        answer = act()
-        self._world.now += self._world.slow.pop(what, 0)
-        self._process.after(call)
-        arrival = Call(f"answer to {what}", frozenset(), changes=False)
-        self._process.before(arrival)
-        self._process.after(arrival)
+
+        def done() -> T:
+            answer = act()
+            self._world.now += self._world.slow.pop(what, 0)
+            return answer
+
+        answer: T = self._process.step(Call(what, frozenset({"provider"}), changes, is_send=changes), done)
+        self._process.step(Call(f"answer to {what}", frozenset(), changes=False), lambda: None)
         return answer
 
     def _must_be_recorded(
@@ -786,7 +842,8 @@ class Ports:
     """The ports of one process, and the worlds of the flows made of them."""
 
     def __init__(self, world: World, process: Process) -> None:
-        self.world = world
+        self._is_made = False
+        self._world = world
         self.process = process
         self.table = SteppedTable(world, process)
         self.clock = ProcessClock(world, process)
@@ -804,10 +861,63 @@ class Ports:
         self.operators = OperatorStore(self.table, self.clock, self.ids)
         self.maintains = MaintainStore(self.table, self.clock, self.ids)
         self.ring = RingTable(self.table, self.clock, self.ids)
+        self._is_made = True
+
+    # --- for handlers ---
+
+    @property
+    def world(self) -> World:
+        """All of it, for whoever is not searched in every order."""
+        if self.process.is_driven and self._is_made:
+            raise TouchedError
+        return self._world
+
+    def look[T](self, at: Callable[[World], T]) -> T:
+        """What a handler's own eyes see between two calls."""
+        found: T = self.process.look(lambda: at(self._world))
+        return found
+
+    def item(self, key: Key) -> Mapping[str, Any] | None:
+        """One item, as it is now."""
+        return self.look(lambda world: None if (item := world.table.item(key)) is None else dict(item))
+
+    def tell(self, what: Callable[[World], object]) -> None:
+        """Note something for the judge."""
+        self.process.glance(lambda: what(self._world))
+
+    def violation(self, text: str) -> None:
+        """Something happened that never may."""
+        self.tell(lambda world: world.violation(text))
+
+    def aside[T](self, at: Callable[[World], T]) -> T | None:
+        """What only a run is judged by that nobody disturbs; nothing, where orders are searched."""
+        return None if self.process.is_driven else at(self._world)
+
+    def aside_item(self, key: Key) -> Mapping[str, Any] | None:
+        """One item of the same."""
+        return self.aside(lambda world: world.table.item(key))
+
+    def neglected(self, text: str) -> None:
+        """Something was left undone although nobody disturbed it."""
+        self.aside(lambda world: world.seen.neglected.append(text))
+
+    def pass_time(self, ms: int) -> Callable[[], None]:
+        """To be done in a step: time passes."""
+
+        def passes() -> None:
+            self._world.now += ms
+
+        return passes
+
+    # --- ports ---
+
+    def on_fault(self, kind: str, fault: Exception) -> None:
+        """An item failed, and stays due."""
+        self.process.glance(lambda: self._world.on_fault(kind, fault))
 
     def revoke_now(self, rids: Sequence[str]) -> None:
         """`ports.Kick`: noted; the sweep is a process of its own."""
-        self.world.kicked += rids
+        self.process.glance(lambda: self._world.kicked.extend(rids))
 
     def refresh(self, ref: ConnectionRef, pair: str) -> None:
         """`ports.Replay`: by the function that may send one, so in this very process, after it."""
@@ -827,7 +937,7 @@ class Ports:
             self.clock,
             self.ids,
             self,
-            self.world.on_fault,
+            self.on_fault,
         )
 
     @property
@@ -841,7 +951,7 @@ class Ports:
             self.clock,
             self.ids,
             self,
-            self.world.on_fault,
+            self.on_fault,
         )
 
     @property
@@ -850,7 +960,7 @@ class Ports:
 
     @property
     def revoking(self) -> Revoking:
-        calls, on_fault = self.world.calls_of(), self.world.on_fault
+        calls, on_fault = self._world.calls_of(), self.on_fault
         return Revoking(
             self.reads, self.revocations, self.clients, self.vault, self.clock, calls, self.ids, on_fault=on_fault
         )
@@ -866,11 +976,11 @@ class Ports:
             store=self.maintains,
             tokens=self.tokens,
             ring=self.ring,
-            keys=self.world.keys,
+            keys=self._world.keys,
             whole=self.table,
             replay=self,
             clock=self.clock,
-            on_fault=self.world.on_fault,
+            on_fault=self.on_fault,
         )
 
     @property
@@ -886,7 +996,7 @@ class Ports:
             clock=self.clock,
             kick=self,
             replay=self,
-            on_fault=self.world.on_fault,
+            on_fault=self.on_fault,
         )
 
 
