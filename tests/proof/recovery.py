@@ -6,6 +6,7 @@ Time jumps to whatever is due next. Everything must come to its end within 25 si
 runs (P-11).
 """
 
+from collections.abc import Callable
 from typing import Final
 
 from quitclaim.domain.limits import GUARD_MS
@@ -19,11 +20,31 @@ NOT_OURS: Final = frozenset({"publish", "compact", "keepalive"})
 """Kinds whose work comes long after everything has come to rest, or is another function's."""
 
 
-def to_rest(world: World) -> list[str]:
-    """Run the schedules until nothing is due; what keeps that from happening."""
+def to_rest(world: World, *, behind: int | None = None) -> list[str]:
+    """
+    Run the schedules until nothing is due; what keeps that from happening.
+
+    *behind*: the index shows nothing of what was changed since so many runs before began, 0 for the run itself (H-4);
+    None: it is never behind.
+    """
     world.faults.clear()
     world.slow.clear()
     world.keys_out = False
+    if behind is None:
+        return _to_rest(world, lambda: None)
+    table, began = world.table, [world.table.changes] * (behind + 1)
+
+    def next_run() -> None:
+        began.append(table.changes)
+
+    table.lag = lambda _: table.changes - began[-1 - behind]
+    try:
+        return _to_rest(world, next_run)
+    finally:
+        table.lag = 0
+
+
+def _to_rest(world: World, begins: Callable[[], None]) -> list[str]:
     end = world.now + HOURS_25_MS
     for _ in range(RUNS):
         dues = [
@@ -37,6 +58,7 @@ def to_rest(world: World) -> list[str]:
         world.now = max(world.now, min(waiting)) + GUARD_MS + 1
         if world.now > end:
             return [f"I-15: still due after 25 hours: {sorted(kind for _, kind in dues)}"]
+        begins()
         world.run(_both)
     return [f"I-15: not at rest after {RUNS} runs"]
 

@@ -293,6 +293,7 @@ class MemoryTable:
         self.page_bytes = page_bytes
         self.strict = strict
         self.number = 0
+        self.changes = 0  # that were ever made, in whatever state
         self.calls: dict[Operation, int] = dict.fromkeys(
             ("get", "batch_get", "query", "index", "scan", "write", "transact", "batch_update"), 0
         )
@@ -870,6 +871,7 @@ class MemoryTable:
             return
         else:
             del self._items[address]
+        self.changes += 1
         if self._views is not None:
             self._pending.append((address, old, new))
         if self._reach:

@@ -12,6 +12,9 @@ from tests.proof.search import Bench, crash_points, crashed_at, points
 from tests.proof.world import GUARD_STEP_MS
 
 DOUBLE_PER_SITUATION = 700 if NIGHTLY else 60
+BEHIND_PER_SITUATION = None if NIGHTLY else 10
+RUNS_BEHIND = (0, 1)
+"""What the index does not show: what this run changed, and what the run before it changed."""
 
 
 @pytest.mark.rule("I-1", "I-2", "I-4", "I-7", "I-15", "F-31", "F-64", "D-1", "D-18", "D-24", "D-25", "D-37")
@@ -31,6 +34,28 @@ def test_no_crash_loses_or_leaks_a_grant(situation: Situation) -> None:
 
     note("T-1 crash points", cases, len(violations))
     assert not violations, "\n".join(violations)
+
+
+@pytest.mark.rule("I-1", "I-15")
+@pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
+def test_an_index_that_is_behind_delays_recovery_and_no_more(situation: Situation) -> None:
+    """The schedules find what a dead worker left by an index that shows what was, and not yet what is (H-4)."""
+    bench = Bench.of(situation)
+    chance = random.Random(f"{SEED}/{situation.name}/behind")
+    cases = [
+        (name, *point, behind) for name in bench.handlers for point in points(bench, name) for behind in RUNS_BEHIND
+    ]
+    if BEHIND_PER_SITUATION is not None:
+        cases = chance.sample(cases, min(BEHIND_PER_SITUATION, len(cases)))
+    violations: list[str] = []
+    for name, call, after, behind in cases:
+        crashed_at(bench, name, call, after=after)
+        faults = to_rest(bench.world, behind=behind) + faults_at_rest(bench.world)
+        if faults:
+            violations.append(f"{name} --crash {call} after={after}, {behind} runs behind: {sorted(set(faults))}")
+
+    note("T-1 crash points, index behind", len(cases), len(violations))
+    assert not violations, "\n".join(violations[:10])
 
 
 @pytest.mark.rule("I-1", "I-15", "F-30")
