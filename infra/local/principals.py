@@ -17,6 +17,8 @@ from infra.local.policies import Statement, read_policy
 
 TENANTS = {"app": "demo", "other": "other"}
 NAMES = ("app", "other", "operator")
+METHODS = ("GET", "POST", "DELETE")
+"""Of the routes below a tenant. Written out: in a pattern, a star would match the slash before the tenant as well."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,13 @@ def local_principals(keys: Mapping[str, tuple[str, str]], api_arn: str) -> dict[
 
 
 def _policy(name: str, api_arn: str) -> dict[str, object]:
-    # The shape that docs/deploy.md gives to an app's role: one tenant, and the list of providers.
+    # As docs/deploy.md gives it to an app's role: one tenant, method by method, and the list of providers.
     resources = [f"{api_arn}/*"]
     if name in TENANTS:
-        resources = [f"{api_arn}/$default/*/v1/tenants/{TENANTS[name]}/*", f"{api_arn}/$default/GET/v1/providers"]
+        resources = [
+            *(f"{api_arn}/$default/{method}/v1/tenants/{TENANTS[name]}/*" for method in METHODS),
+            f"{api_arn}/$default/GET/v1/providers",
+        ]
     return {"Statement": {"Effect": "Allow", "Action": "execute-api:Invoke", "Resource": resources}}
 
 

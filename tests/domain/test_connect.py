@@ -199,7 +199,7 @@ def test_K_5_the_window_of_an_exchange():
 
 
 def test_a_hold_ends_with_the_window_or_ten_minutes_on():
-    """Where the owner confirms it waits for them; else nobody does (DESIGN 16)."""
+    """Where the owner confirms it waits for them; else nobody does."""
     exchange = an_exchange()
 
     assert hold_ends(exchange, NOW + 7, owner_confirms=False) == exchange.ends
@@ -332,7 +332,7 @@ def test_a_stop_is_one_generation_on(state):
 
 
 @pytest.mark.rule("U-1")
-def test_DESIGN_18_a_loss_is_no_disconnect():
+def test_a_loss_is_no_disconnect():
     """One generation on, by name; everything that says whose it was stays."""
     before = a_connection(S.READY, **BUSY, pairs=("main",))
 
@@ -448,7 +448,7 @@ def test_F_17_only_an_unconfirmed_exchange_blocks_and_only_until_it_is_acknowled
 
 @pytest.mark.rule("F-17")
 def test_a_missing_id_blocks():
-    """It is a corruption, and never counts as expired or done (DESIGN 6)."""
+    """It is a corruption, and never counts as expired or done."""
     barrier = Resolved(Barrier(), {"r1": None}, {"google#x1": None})
 
     assert [(blocker.id, blocker.level) for blocker in barrier.blockers()] == [

@@ -20,7 +20,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("state", ConnectionState)
 def test_the_row_of_a_deleted_owner(state: ConnectionState) -> None:
-    """TRANSACTIONS 5, "stop for a deleted owner"."""
+    """Whatever is not stopped yet."""
     assert deletion_step(a_connection(state)) is EXPECTED[state]
 
 

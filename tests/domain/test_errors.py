@@ -12,7 +12,7 @@ CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if is
 
 TABLE = {
     # code: (HTTP status, retryable)
-    # SEMANTICS 5.1, the references' own codes
+    # of connecting
     "PROVIDER_NOT_REGISTERED": (404, False),
     "CONNECTION_FLOW_NOT_SUPPORTED": (500, False),
     "CONNECTION_CALLBACK_URL_REQUIRED": (500, False),
@@ -122,7 +122,7 @@ def test_the_envelope_of_an_error(kind):
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.code)
 def test_what_ends_by_itself_may_be_retried(kind):
-    """Whoever is told when to come back may come back: CONNECT_BLOCKED is retryable by its blocker (SEMANTICS 5.4)."""
+    """Whoever is told when to come back may come back: CONNECT_BLOCKED is retryable by its blocker."""
     if kind is MovedError:
         return
     told = refusal(kind(retry_after_ms=1_001), "request-1")

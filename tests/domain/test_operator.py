@@ -95,7 +95,7 @@ def test_anything_else_is_no_name(text: str) -> None:
 
 @pytest.mark.parametrize("state", RevocationState)
 def test_only_a_pending_one_may_be_tried_again(state: RevocationState) -> None:
-    """TRANSACTIONS 5, "manual retry"."""
+    """Pending, before its deadline, and nobody's."""
     assert retry_of(a_revocation(state), NOW) is (Retry.NOW if state is RevocationState.PENDING else Retry.NEVER)
 
 

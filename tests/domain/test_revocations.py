@@ -50,7 +50,7 @@ NARROW = (Reach.TOKEN, Reach.UNKNOWN)
 @pytest.mark.parametrize("reach", Reach)
 @pytest.mark.parametrize("takes", ["refresh", "access", "either"])
 @pytest.mark.parametrize("refresh_token", [REFRESH, None])
-def test_DESIGN_9_what_is_queued_is_the_strongest_thing_the_revocation_takes(takes, reach, refresh_token):
+def test_what_is_queued_is_the_strongest_thing_the_revocation_takes(takes, reach, refresh_token):
     """The refresh token where there is one and it is taken; both where each dies alone (RB-23); never nothing."""
     if refresh_token is None or takes == "access":
         expected = (A,)
@@ -323,7 +323,7 @@ def test_only_a_confirmed_token_without_successors_is_confirmed():
 @pytest.mark.rule("RB-23")
 @pytest.mark.parametrize(("one", "two"), list(itertools.product(RevokeOutcome, repeat=2)))
 def test_the_weakest_answer_speaks_for_all_tokens(one, two):
-    """Confirmed only if each is (TRANSACTIONS 7.7); the order of asking says nothing."""
+    """Confirmed only if each is; the order of asking says nothing."""
     found = weakest([RevokeAnswer(one), RevokeAnswer(two)]).outcome
 
     assert found is weakest([RevokeAnswer(two), RevokeAnswer(one)]).outcome

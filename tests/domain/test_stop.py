@@ -100,7 +100,7 @@ def test_I_13_a_stop_closes_by_the_end_of_its_revocation(state, finished, acknow
 @pytest.mark.rule("I-13")
 @pytest.mark.parametrize(("one", "two"), list(itertools.product(CLOSES_AS, repeat=2)))
 def test_the_weakest_of_two_revocations_decides(one, two):
-    """ "Revoked" is said only where the provider confirmed every one (DESIGN 1b.5)."""
+    """ "Revoked" is said only where the provider confirmed every one (custody rule 5)."""
     order = [Close.CONFIRMED, Close.RELEASED, Close.ATTESTED, Close.NOT_YET]
     expected = max(CLOSES_AS[one], CLOSES_AS[two], key=order.index)
 
@@ -129,7 +129,7 @@ def test_U_13_purge_and_compensations_are_parts_of_their_own(resolved, changes):
 
 @pytest.mark.rule("I-13")
 def test_a_missing_revocation_keeps_a_stop_open():
-    """It alarms instead of closing (DESIGN 6)."""
+    """It alarms instead of closing."""
     assert close_of(an_intent(), [None], []) is Close.NOT_YET
     assert close_of(an_intent(), [DONE, None], []) is Close.NOT_YET
 

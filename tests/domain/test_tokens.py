@@ -75,14 +75,14 @@ def test_a_token_that_does_not_expire_is_fresh(min_ttl_ms):
 
 @pytest.mark.parametrize("access_until", [None, NOW + 10 * SOFT_MARGIN_MS])
 @pytest.mark.parametrize(("suspect", "expected"), [(None, FRESH), (6, FRESH), (7, STALE), (8, FRESH)])
-def test_DESIGN_19_a_suspect_version_is_stale(access_until, suspect, expected):
+def test_a_suspect_version_is_stale(access_until, suspect, expected):
     """Only the version that the app saw fail; an older one was replaced already."""
     assert freshness(a_grant(access_until=access_until, suspect=suspect, tv=7), NOW, 0) is expected
 
 
 @pytest.mark.parametrize("off", AROUND)
 def test_a_recent_save_has_its_owner_read_again(off):
-    """Ten seconds, the last of them not included (TRANSACTIONS 7.2)."""
+    """Ten seconds, the last of them not included."""
     assert is_saved_recently(a_grant(saved_at=NOW), NOW + SAVED_RECENTLY_MS + off) is (off < 0)
 
 

@@ -32,7 +32,7 @@ from quitclaim.domain.limits import (
     WINDOW_MS,
 )
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome
+from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome, challenge_of
 from quitclaim.store.keys import barrier_key, connection_key, exchange_key
 from tests.fakes.config import BASE_URL, spec_with
 from tests.fakes.provider import (
@@ -63,6 +63,13 @@ def code_of(attempt: Callable[[], object]) -> str:
 
 
 # --- start -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_challenge_is_the_one_of_rfc_7636() -> None:
+    """Appendix B, the only method there is here (S256)."""
+    verifier = Secret("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
+
+    assert challenge_of(verifier) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 
 
 @pytest.mark.rule("U-12", "I-18")

@@ -203,7 +203,7 @@ def test_one_that_is_being_asked_about_is_only_marked(world: World) -> None:
 
 @pytest.mark.rule("D-10")
 def test_stops_of_a_deleted_owner_leave_the_barrier_alone(world: World) -> None:
-    """Neither the stop nor its finishing step, purge or close touches it: five hundred do not meet there (DESIGN 6)."""
+    """Neither the stop nor its finishing step, purge or close touches it: five hundred do not meet there."""
     world.connect()
     _, _, before = world.reads.fence(GOOGLE, "acme")
     delete(world)
@@ -248,7 +248,7 @@ def test_a_grant_that_comes_after_the_deletion_is_queued_and_revoked(world: Worl
 
 @pytest.mark.rule("I-1", "D-3")
 def test_a_token_refreshed_while_the_owner_is_deleted_is_revoked_too(world: World) -> None:
-    """The save is refused, the fresh token queued; the class L row lists it in the barrier (TRANSACTIONS 7.27)."""
+    """The save is refused, the fresh token queued; the class L row lists it in the barrier."""
     world.connect()
     world.clock.move(minutes=70)
     world.server.next("/token", lambda act, request: [act(), delete(world), world.reconcile()][0])

@@ -202,7 +202,7 @@ def test_a_stop_does_not_close_beside_its_own_open_exchange(world: World) -> Non
 
 
 def test_a_missing_revocation_never_counts_as_done(world: World) -> None:
-    """An id without its item is a corruption: the stop stays open, and the owner sees it (DESIGN 6)."""
+    """An id without its item is a corruption: the stop stays open, and the owner sees it."""
     world.connect()
     world.disconnect()
     (rid,) = world.reads.intents(GOOGLE)[0].rids

@@ -308,7 +308,7 @@ def test_a_loser_inside_the_soft_margin_does_not_wait(world: World) -> None:
 
 @pytest.mark.rule("F-26", "F-44")
 def test_a_refused_refresh_loses_the_grant(world: World) -> None:
-    """needs_reconnect, told once; what is left of it is queued, and the app's data is kept (DESIGN 18)."""
+    """needs_reconnect, told once; what is left of it is queued, and the app's data is kept."""
     connected(world, left_ms=0)
     world.server.removes("alice")
 

@@ -471,7 +471,7 @@ def test_what_a_ready_connection_refuses(stage, path, body, status, code):
 
 @pytest.mark.rule("F-26")
 @pytest.mark.parametrize(("version", "is_suspect"), [(1, True), (2, False), (10**40, False)])
-def test_DESIGN_19_a_report_makes_a_version_suspect(stage, version, is_suspect):
+def test_a_report_makes_a_version_suspect(stage, version, is_suspect):
     """The current one; the app's word ends nothing."""
     stage.connected()
 

@@ -161,7 +161,7 @@ def test_what_was_never_revoked_expires_and_is_shown(stage):
 
 @pytest.mark.rule("F-46", "F-54")
 def test_without_time_nothing_is_claimed(stage):
-    """A claim needs its lease and the queue before its send (TRANSACTIONS 3.9)."""
+    """A claim needs its lease and the queue before its send."""
     rids = stopped(stage, "one")
 
     told = stage.invoke("revoke_sweep", {"rids": rids}, remaining_ms=50_000)

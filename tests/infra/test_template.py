@@ -86,7 +86,7 @@ def test_a_function_logs_to_its_own_group(name: str) -> None:
 
 @every_function
 def test_an_asynchronous_call_is_never_repeated(name: str) -> None:
-    """No retry, at most a minute in the queue, and what fails is kept where an alarm sees it (TRANSACTIONS 3.10)."""
+    """No retry, at most a minute in the queue, and what fails is kept where an alarm sees it."""
     (config,) = [
         each
         for each in of_type("AWS::Lambda::EventInvokeConfig").values()
@@ -120,7 +120,7 @@ def test_no_secret_is_in_the_template() -> None:
     ]
 
 
-# --- time-outs against the protocol's constants (TRANSACTIONS 3; the numbers are its lines) ---------------------------
+# --- time-outs against the protocol's constants -----------------------------------------------------------------------
 
 
 def test_whoever_begins_an_exchange_ends_before_its_window() -> None:
@@ -169,7 +169,7 @@ def test_maintain_ends_before_it_is_started_again() -> None:
 
 def test_the_throttle_bounds_what_one_key_seals() -> None:
     """
-    Fewer than 2^32 seals under one data key (DESIGN 10): a request seals at most twice for one purpose, and the API
+    Fewer than 2^32 seals under one data key: a request seals at most twice for one purpose, and the API
     admits so many in the life of a key and the lead of the next.
     """
     (stage,) = of_type("AWS::ApiGatewayV2::Stage").values()

@@ -16,6 +16,7 @@ from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer, TokenGrant
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
+from quitclaim.flows.connect import challenge_of
 from quitclaim.providers import oauth2
 from quitclaim.providers.compile import compile_file
 from quitclaim.providers.spec import Catalogue, ProviderSpec
@@ -44,7 +45,7 @@ class Dot:
         asked = AuthorizationAsked(
             self.registered.redirect_uri,
             self.state,
-            oauth2.s256_challenge(self.verifier),
+            challenge_of(self.verifier),
             scopes=frozenset(self.client.scopes),
         )
         url = oauth2.authorize_url(self.spec, self.client, asked)

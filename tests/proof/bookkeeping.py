@@ -269,7 +269,7 @@ class Books:
             yield f"F-28: to be purged are {sorted(purges)}, and the barrier says {sorted(barrier.get('purges', ()))}"
 
     def _is_listed(self, revocation: Item) -> bool:
-        """Whether its barrier must know of it: that of a deleted owner is left alone by its stops (DESIGN 6)."""
+        """Whether its barrier must know of it: that of a deleted owner is left alone by its stops."""
         if f"O#{revocation['t']}#{revocation['o']}" in self.deleted and "exchange" in revocation:
             return False
         return revocation.get("listed") is not False

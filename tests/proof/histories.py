@@ -162,7 +162,7 @@ class History:
             yield from self._perhaps_lost(model, operation.connection)
 
     def _saved(self, model: Model, operation: Operation) -> Iterator[Model]:
-        """The next version is the one to hand out; of a deleted owner it is handed to nobody (TRANSACTIONS 7.2)."""
+        """The next version is the one to hand out; of a deleted owner it is handed to nobody."""
         grant = model.grants[operation.connection]
         if operation.result == (grant.generation, grant.version + 1) and grant.is_live:
             yield model.having(operation.connection, version=grant.version + 1)

@@ -591,7 +591,7 @@ def start(run: Run, ref: Ref, *, again: bool, key: str | None = None, return_to:
     yield from run.finish_listed(owner)
     run.refuse_blocked(owner)
     waiting = state.in_flight(owner)
-    if waiting is not None:  # a newer start of the same owner and client ends the one that waits (DESIGN 16)
+    if waiting is not None:  # a newer start of the same owner and client ends the one that waits
         run.release(waiting)
     generation = before.generation + 1 if before else 1
     expires = now + TICKET
@@ -922,7 +922,7 @@ def _refreshed(run: Run, ref: Ref, hard: int) -> Step:
 
 
 def _without_refresh(run: Run, ref: Ref, hard: int) -> Step:
-    """It serves as long as it lives; reported, the provider is asked, and only its word ends it (DESIGN 19)."""
+    """It serves as long as it lives; reported, the provider is asked, and only its word ends it."""
     grant = run.state.grants[ref]
     if grant.expires - run.now <= hard:
         raise Refused("NEEDS_RECONNECT")
@@ -967,7 +967,7 @@ def _beside(ref: Ref, grant: Grant, token: str, now: int) -> Owed:
 
 
 def report(run: Run, ref: Ref, version: int) -> Step:
-    """The app saw a 401 with this version: suspect, and nothing more (DESIGN 19)."""
+    """The app saw a 401 with this version: suspect, and nothing more."""
     run.alive(ref[:2])
     run.found(ref)
     grant = run.state.grants.get(ref)

@@ -168,7 +168,7 @@ def _may_move(write: Write, names: set[str]) -> bool:
 
 @dataclass
 class Bill:
-    """What the calls cost, by the rule of PERFORMANCE 2 and TRANSACTIONS 6; a refused write costs as if applied."""
+    """What the calls cost, by the rule of docs/table.md; a refused write costs as if applied."""
 
     reads: float = 0
     writes: int = 0

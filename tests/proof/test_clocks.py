@@ -2,8 +2,8 @@
 T-5: clocks. Every deadline a millisecond before, at and after its time; hosts whose clocks differ, and one that jumps
 back; workers that freeze at any call and wake much later.
 
-Who uses a right may do so before its end, who takes it over waits a guard longer (TRANSACTIONS 1, "Late"). Not in here:
-a worker frozen between the check right before a send and the send itself (TRANSACTIONS 7.29, docs/threat-model.md).
+Who uses a right may do so before its end, who takes it over waits a guard longer. Not in here:
+a worker frozen between the check right before a send and the send itself (docs/threat-model.md).
 """
 
 import random

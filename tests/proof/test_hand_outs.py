@@ -3,7 +3,7 @@ T-16: histories of hand-outs, stops and deletions of an owner. Whatever the app 
 that it asked, true to time, in which each answer is right: no token after a stop, no older version after a newer one,
 no refusal of what lives (P-6, P-7).
 
-Batches are read as DynamoDB reads them: key by key, in any order (TRANSACTIONS 7.2).
+Batches are read as DynamoDB reads them: key by key, in any order.
 """
 
 import random

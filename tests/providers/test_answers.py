@@ -384,7 +384,6 @@ def test_tokens_in_an_unusable_answer_are_salvaged(spec, body, salvaged):
     assert all(
         each.kind == ("access_token" if each.token.reveal() in "aub" else "refresh_token") for each in judged.salvaged
     )
-    assert judged.raw_sealable or not salvaged
     assert all(token not in repr(judged).replace("salvaged", "") or len(token) < 3 for token in salvaged)
 
 

@@ -39,11 +39,6 @@ def authorized(spec, client=CLIENT, scopes=("read", "write"), nonce=None, hint=N
 # --- authorize ----------------------------------------------------------------------------------------------------
 
 
-def test_the_challenge_is_the_one_of_rfc_7636():
-    """Appendix B."""
-    assert oauth2.s256_challenge(VERIFIER) == "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
-
-
 def test_where_the_browser_is_sent(spec):
     """RFC 6749 section 4.1.1 with PKCE."""
     assert authorized(spec) == {

@@ -84,7 +84,7 @@ def test_the_entries_that_ship(provider, revocable, reach):
 
 
 def test_functions_read_the_catalogue_without_its_build_tools():
-    """Importing the client and reading an entry loads neither pydantic nor YAML nor aiohttp (DESIGN 13)."""
+    """Importing the client and reading an entry loads neither pydantic nor YAML nor aiohttp."""
     script = (
         "import sys, quitclaim.providers.client, quitclaim.security.vault\n"
         "from quitclaim.providers.spec import Catalogue\n"

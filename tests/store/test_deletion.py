@@ -161,7 +161,7 @@ def test_a_stop_of_a_held_one_behind_the_fence_keeps_it_in_flight(stage: Stage) 
 
 
 def test_late_tokens_are_listed_all_the_same(stage: Stage) -> None:
-    """Class L rows know no deletion: one code path (TRANSACTIONS 7.27)."""
+    """Class L rows know no deletion: one code path."""
     before = rows.leased(stage)
     orphan = rows.orphan_of(stage, before, "attempt-1")
     stage.stops.delete_owner(OWNER, stage.owner(), stage.now)

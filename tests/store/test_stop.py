@@ -123,7 +123,7 @@ def test_a_stop_queues_both_pairs_under_one_id(stage: Stage) -> None:
 
 @pytest.mark.rule("F-65")
 def test_a_stop_ends_the_held_exchange_of_its_connection(stage: Stage) -> None:
-    """Nobody waits ten minutes after a disconnect (TRANSACTIONS 7.19)."""
+    """Nobody waits ten minutes after a disconnect."""
     rows.stop_of_a_held_one(stage)()
 
     assert stage.exchange().outcome is ExchangeOutcome.CLEANUP

@@ -54,7 +54,7 @@ def test_a_fresh_token_is_handed_out_again_without_asking_the_provider(life: Lif
 
 @pytest.mark.rule("RB-49")
 def test_a_repeated_callback_of_the_bound_browser_answers_the_same_code(life: Life) -> None:
-    """A reload inside the window shows the code again; the provider is not asked twice (DESIGN 16)."""
+    """A reload inside the window shows the code again; the provider is not asked twice."""
     back = consent(life.browser, life.visit(life.start()), follow=False)
     assert back.left_for is not None
     first = life.code_on(life.browser.open(back.left_for))
@@ -191,7 +191,7 @@ def test_a_second_start_replaces_the_first_link(life: Life) -> None:
 
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 def test_a_scanner_that_opens_the_link_first_spends_nothing(life: Life, method: str) -> None:
-    """A mail scanner's visit binds nobody else (DESIGN 4)."""
+    """A mail scanner's visit binds nobody else."""
     link = life.start()
     response = life.api.request(method, link)
 

@@ -1,5 +1,9 @@
 """The evaluation of a caller's policy: deny wins, wildcards reach as far as IAM's do, the unknown is refused."""
 
+import json
+import re
+from pathlib import Path
+
 import pytest
 
 from infra.local.policies import UnknownPolicyError, is_allowed, read_policy
@@ -7,6 +11,7 @@ from infra.local.principals import local_principals
 
 API = "arn:aws:execute-api:us-east-1:000000000000:abc"
 INVOKE = "execute-api:Invoke"
+ROOT = Path(__file__).parents[3]
 
 
 def allow(resource: object, action: object = INVOKE, effect: str = "Allow") -> dict[str, object]:
@@ -87,3 +92,22 @@ def test_each_local_caller_reaches_its_tenant_only(name: str, call: str, expecte
     caller = local_principals(keys, API)[f"AKIA{name}"]
 
     assert is_allowed(caller.policy, INVOKE, f"{API}/$default/{call}") is expected
+
+
+def test_the_app_of_the_local_stack_has_the_policy_of_the_page() -> None:
+    """What docs/deploy.md tells people to write is what every local run is held to; its methods are the routes'."""
+    page = (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    written = json.loads(re.findall(r"```json\n(.*?)```", page.split("## Who may call")[1], re.DOTALL)[0])
+    told = {
+        arn.replace("arn:aws:execute-api:eu-central-1:111122223333:a1b2c3d4e5", API).replace("acme", "demo")
+        for statement in written["Statement"]
+        for arn in statement["Resource"]
+    }
+
+    (app,) = local_principals({"app": ("AKIAapp", "s")}, API).values()
+
+    assert {arn for statement in app.policy for arn in statement.resources} == told
+    methods = set(
+        re.findall(r"Method: ([A-Z]+), Path: \"?/v1/tenants/", (ROOT / "template.yaml").read_text(encoding="utf-8"))
+    )
+    assert {arn.split("/")[2] for arn in told} == methods

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionState(StrEnum):
-    """The eight states of SEMANTICS 4.1."""
+    """Its eight states (docs/lifecycle.md)."""
 
     AUTHORIZING = "authorizing"
     READY = "ready"
@@ -400,7 +400,7 @@ def exchange_ends(started_at: int) -> int:
 
 
 def hold_ends(exchange: Exchange, now: int, *, owner_confirms: bool) -> int:
-    """When a hold made at *now* ends: the window's end, or ten minutes for the owner to confirm (DESIGN 16)."""
+    """When a hold made at *now* ends: the window's end, or ten minutes for the owner to confirm (decision 0013)."""
     return now + CONFIRM_MS if owner_confirms else exchange.ends
 
 
@@ -410,7 +410,7 @@ def is_last_wrong_code(exchange: Exchange) -> bool:
 
 
 def is_awaiting_confirmation(connection: Connection, exchange: Exchange | None, now: int) -> bool:
-    """Derived, never stored (TRANSACTIONS 7.16)."""
+    """Derived, never stored: a hold must not depend on the connection."""
     return (
         connection.state is ConnectionState.AUTHORIZING
         and exchange is not None
@@ -528,7 +528,7 @@ class Resolved:
         )
 
     def blockers(self) -> tuple[Blocker, ...]:
-        """What refuses a begin, the exchange in flight apart. A missing id is a corruption and blocks (DESIGN 6)."""
+        """What refuses a begin, the exchange in flight apart. A missing id is corruption: it blocks (custody rule 9)."""
         found: list[Blocker] = []
         for rid, item in sorted(self.revocations.items()):
             if item is None:
@@ -597,7 +597,8 @@ def stopped(connection: Connection, now: int, effect_ms: int) -> Connection:
 
 def lost(connection: Connection, reason: str) -> Connection:
     """
-    The connection once the provider ended its grant: needs_reconnect, one generation on; its data is kept (DESIGN 18).
+    The connection once the provider ended its grant: needs_reconnect, one generation on; its data is kept (decision
+    0015).
     """
     return replace(
         connection,

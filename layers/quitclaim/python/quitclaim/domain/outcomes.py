@@ -57,8 +57,7 @@ class TokenAnswer:
     The answer to a code exchange or a refresh.
 
     *grant* is there exactly if *outcome* is granted. *salvaged* is what an unusable answer still held, whatever the
-    outcome: each of these tokens goes into the revoke queue. *raw_sealable* is that answer's body, for sealing and for
-    nothing else.
+    outcome: each of these tokens goes into the revoke queue.
     """
 
     outcome: Outcome
@@ -69,7 +68,6 @@ class TokenAnswer:
     is_unexplained: bool = False  # refused, in words that are neither a verdict nor anything else that is known
     grant: TokenGrant | None = None
     salvaged: tuple[LooseToken, ...] = ()
-    raw_sealable: bytes | None = field(default=None, repr=False)
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """As of the grant; where there is none, what is known for revoking what was salvaged."""
 

@@ -24,7 +24,7 @@ from quitclaim.domain.secret import Secret
 
 
 class Reach(StrEnum):
-    """How far one revocation call reaches (SHAPES, `kills`)."""
+    """How far one revocation call reaches (`reach` in the catalogue)."""
 
     TOKEN = "token"  # noqa: S105 - a reach, not a secret
     FAMILY = "family"
@@ -101,7 +101,7 @@ def material_of(
     access_until: int | None = None,
 ) -> tuple[Material, ...]:
     """
-    What must be revoked of a pair, the strongest first (DESIGN 9).
+    What must be revoked of a pair, the strongest first.
 
     The account where that is what the provider takes. Else the refresh token where it is taken; beside it the access
     token where both are taken and the call ends no more than the token that it names (RB-23). Where only an access
@@ -141,7 +141,7 @@ class SealedMaterial:
 
 @dataclass(frozen=True)
 class Revocation:
-    """A queue item as it is stored (TRANSACTIONS section 2)."""
+    """A queue item as it is stored (docs/table.md)."""
 
     rid: str
     state: RevocationState
@@ -296,5 +296,5 @@ ORDER: Final = (
 
 
 def weakest(answers: Sequence[RevokeAnswer]) -> RevokeAnswer:
-    """The answer that speaks for all tokens of one revocation: it is confirmed when every one is (TRANSACTIONS 7.7)."""
+    """The answer that speaks for all tokens of one revocation: it is confirmed when every one is."""
     return max(answers, key=lambda answer: ORDER.index(answer.outcome))

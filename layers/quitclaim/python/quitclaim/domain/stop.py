@@ -26,7 +26,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class StopIntent:
-    """A stop on record, with its purge (TRANSACTIONS 7.8)."""
+    """A stop on record, with its purge: nothing reads one without the other."""
 
     ref: ConnectionRef
     generation: int
@@ -37,7 +37,6 @@ class StopIntent:
     since: int
     next: int
     rids: frozenset[str] = frozenset()
-    purge_step: int = 0
     comp_derived: bool | None = None
     comp_open: int = 0
     tries: int = 0
@@ -73,7 +72,7 @@ class Stop:
     blocks_purge: bool
     by_exact_token: bool = False
     leaves_barrier: bool = False
-    """Of a deleted owner: nobody begins behind it any more, and five hundred stops do not meet at it (DESIGN 6)."""
+    """Of a deleted owner: nobody begins behind it any more, and five hundred stops do not meet at it."""
     hold_is_free: bool = True
     """False where the sweep has the held grant already: it is in good hands, and no reason to refuse a stop."""
     idempotency: Idempotency | None = None
@@ -96,8 +95,8 @@ class Level(IntEnum):
 
 def level_of_revocation(revocation: Revocation | None) -> Level:
     """
-    F-36; a missing item counts as removal required (DESIGN 6). A parked one is in nobody's way: its token is still in
-    use by another grant.
+    F-36; a missing item counts as removal required (custody rule 9). A parked one is in nobody's way: its token is
+    still in use by another grant.
     """
     if revocation is None:
         return Level.PERMISSION_REMOVAL_REQUIRED

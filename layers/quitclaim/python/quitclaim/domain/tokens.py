@@ -130,7 +130,7 @@ def freshness(grant: Grant, now: int, min_ttl_ms: int) -> Freshness:
 
 
 def is_saved_recently(grant: Grant, now: int) -> bool:
-    """Whether a hand-out must read the owner once more after the grant (TRANSACTIONS 7.2)."""
+    """Whether a hand-out must read the owner once more after the grant: a save may have slipped behind its deletion."""
     return now - grant.saved_at < SAVED_RECENTLY_MS
 
 

@@ -607,7 +607,7 @@ def challenge_of(verifier: Secret) -> str:
 
 
 def cookie_name(state_digest: str) -> str:
-    """A cookie for each authorization, so that two links in one browser do not disturb each other (DESIGN 4)."""
+    """A cookie for each authorization, so that two links in one browser do not disturb each other."""
     return f"__Host-qc-{state_digest[:6]}"
 
 
@@ -1450,7 +1450,7 @@ def _grant(exchange: Exchange, revocation: Revocation, client: Client, now: int)
 
 def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting) -> Connection:
     """
-    The owner brings back the code: the held grant becomes the live one (DESIGN 16).
+    The owner brings back the code: the held grant becomes the live one (decision 0013).
 
     1. `install`. Refused or crash before it: the hold ends by itself, and the sweep revokes. A wrong code is counted;
        the fifth ends the exchange.

@@ -159,7 +159,8 @@ def keep_alive(deadline: Deadline, world: Maintaining, run: Maintained) -> None:
     """
     Have grants refreshed before their provider's idle limit, and tell the app once of an end that no refresh moves.
 
-    1. `access_token` is invoked: it alone sends refreshes (TRANSACTIONS 7.20). What comes of it is on record there.
+    1. `access_token` is invoked: it alone sends refreshes, for it ends before a lease does. What comes of it is on
+       record there.
        Refused or lost: the grant stays due, and the next run asks again.
     2. `tell_expiring` (row 53), where the end is where it was. Crash before it: still due.
     """

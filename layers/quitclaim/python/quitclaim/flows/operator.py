@@ -96,7 +96,7 @@ def retry(subject: Subject, asked: Asked, world: Operating) -> Revocation:
 
 def acknowledge_for_deleted(subject: Subject, asked: Asked, world: Operating) -> None:
     """
-    Close a notice of an owner that was deleted (DESIGN 18).
+    Close a notice of an owner that was deleted.
 
     1. `record`: the act is on record, with its reason. Crash after it: nothing was done, ask again.
     2. `acknowledge` or `acknowledge_exchange` (rows 40, 41), as for an owner.

@@ -199,7 +199,7 @@ def stop_all_of(seen: tuple[OwnerRef, Owner], world: Reconciling, *, deadline: D
 def finish(revocation: Revocation, world: Reconciling) -> None:
     """
     Row 39, and then whatever closes by it: each open stop of the connection, whether it names this revocation or only
-    the barrier does (TRANSACTIONS 7.9, 7.10).
+    the barrier does.
     """
     if finish_settled(revocation, reads=world.reads, store=world.revocations, now=world.clock.now()):
         for intent in world.reads.intents(revocation.ref):
@@ -305,7 +305,7 @@ def _close(intent: StopIntent, world: Reconciling) -> bool:
         if item is not None and item.state is RevocationState.PARKED and item.account is not None:
             account = world.reads.account(intent.client, item.account)
             if account is None or account.live == 0:
-                return False  # it is about to wake (TRANSACTIONS 7.12)
+                return False  # it is about to wake
             beside[item.account] = account
     try:
         world.store.close(intent, connection, barrier, close, beside, world.clock.now())

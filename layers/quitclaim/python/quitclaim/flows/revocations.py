@@ -71,7 +71,7 @@ they may not take longer than 20 s in all.
 """
 LAST_CLAIM_MS: Final = 50 * SECOND
 """
-No new claim with less of the invocation left: its lease, and the queue before its send, must fit (TRANSACTIONS 3.9).
+No new claim with less of the invocation left: its lease, and the queue before its send, must fit.
 """
 
 

@@ -230,7 +230,7 @@ def _commit(
 
 def _held(connection: Connection, in_flight: str | None, world: Stopping) -> Exchange | None:
     """
-    The held exchange of this connection: a stop ends it in its own transaction (TRANSACTIONS 7.19). An open one keeps
+    The held exchange of this connection: a stop ends it in its own transaction. An open one keeps
     its own end.
     """
     if (

@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 TRIES: Final = 5
 LOSER_PAUSES_MS: Final = (50, 100, 200)
-"""Between a loser's reads; the last repeats (PERFORMANCE 4.5)."""
+"""Between a loser's reads; the last repeats: most refreshes are over in half a second."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _live_grant(ref: ConnectionRef, pair: str, world: HandingOut) -> Grant:
 
     Owner and grant come from one unordered batch. That is linearizable, because a stop deletes the grant in its own
     transaction; only a save that slips between an owner's deletion and that connection's stop needs the owner read once
-    more (TRANSACTIONS 7.2).
+    more.
     """
     owner, grant = world.reads.owner_and_grant(ref, pair)
     if owner is not None and owner.deleted_at is not None:
@@ -265,8 +265,7 @@ def _without_refresh(
     """
     A grant that cannot be refreshed serves as long as its access token lives; then the owner must connect again.
 
-    Where the app reported it, the provider is asked whether it still takes the token; only its refusal ends the grant
-    (DESIGN 19).
+    Where the app reported it, the provider is asked whether it still takes the token; only its refusal ends the grant.
     """
     if grant.keep_alive_at is not None:
         world.store.keep_by_itself(grant)

@@ -98,7 +98,7 @@ def judge_token(
         grant = _grant(spec, answer, body, operation, variables) if answer.complete else None
         if grant is not None:
             return TokenAnswer(Outcome.GRANTED, grant=grant, variables=grant.variables)
-        judged = TokenAnswer(Outcome.UNKNOWN, _unusable(answer, body), raw_sealable=answer.body or None)
+        judged = TokenAnswer(Outcome.UNKNOWN, _unusable(answer, body))
     else:
         judged = _of_status(answer, body, operation)
     if not 200 <= answer.status < 300:
@@ -112,7 +112,6 @@ def judge_token(
         judged.config_fault,
         judged.is_unexplained,
         salvaged=salvaged,
-        raw_sealable=answer.body if salvaged else judged.raw_sealable,
         variables={**variables, **_matching(spec, body.members)},
     )
 

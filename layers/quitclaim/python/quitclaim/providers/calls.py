@@ -50,7 +50,6 @@ class CallsInFlight:
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
         self._thread.shutdown()
-        self._loop.close()
 
     @property
     def in_flight(self) -> int:
@@ -88,7 +87,10 @@ class CallsInFlight:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
 
     async def _serve(self) -> None:
         async with self._http.in_flight(self._limit):

@@ -6,7 +6,6 @@ that never repeats itself and never follows a redirect.
 """
 
 import base64
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -42,11 +41,6 @@ UNADDRESSED: Final = TokenAnswer(Outcome.NOT_SENT, "unaddressed", config_fault=T
 
 
 # --- authorize ----------------------------------------------------------------------------------------------------
-
-
-def s256_challenge(verifier: Secret) -> str:
-    """The PKCE challenge of *verifier* (RFC 7636 section 4.2). There is no other method here."""
-    return _unpadded(hashlib.sha256(verifier.reveal().encode("ascii")).digest())
 
 
 def authorize_url(
@@ -463,7 +457,3 @@ def _authenticate(
     else:
         raise ValueError(f"client {client.name} cannot authenticate by {how}")
     return headers
-
-
-def _unpadded(raw: bytes) -> str:
-    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -285,7 +285,7 @@ def async_http(transport: httpx.AsyncBaseTransport | None = None, *, in_flight: 
     """
     The client of revocations, for one event loop.
 
-    It runs on aiohttp, of which far more calls are in flight at the same cost (DESIGN 12), and may keep connections: a
+    It runs on aiohttp, of which far more calls are in flight at the same cost, and may keep connections: a
     revocation whose outcome is unknown is simply sent again.
     """
     if transport is None:

@@ -61,8 +61,7 @@ if TYPE_CHECKING:
 
 QUICK: Final = Config(connect_timeout=1, read_timeout=1, retries={"mode": "standard", "total_max_attempts": 2})
 """
-Attempts x (connect + read) <= 4 s (TRANSACTIONS 3.10): a write that is not answered by then is decided again, not
-waited for.
+Attempts x (connect + read) <= 4 s: a write that is not answered by then is decided again, not waited for.
 """
 
 PURPOSES: Final[Mapping[str, frozenset[str]]] = {

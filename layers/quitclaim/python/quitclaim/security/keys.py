@@ -29,7 +29,7 @@ FIRST_KID: Final = "1"
 """The first key of a purpose has a known id, so that of two instances that make one at once a single put wins."""
 
 LEAD_MS: Final = KEY_LEAD_MS
-"""How long before its `active_from` a further key is in the ring (TRANSACTIONS 51)."""
+"""How long before its `active_from` a further key is in the ring (row 51)."""
 FRESH_MS: Final = LEAD_MS // 2
 READY_MS: Final = 120_000
 """`ready` promises this much time in which sealing needs neither the table nor KMS."""

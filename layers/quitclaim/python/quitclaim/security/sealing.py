@@ -1,5 +1,5 @@
 """
-Sealed bytes: an envelope of our own on AES-256-GCM (DESIGN 10, S-15, S-16).
+Sealed bytes: an envelope of our own on AES-256-GCM (decision 0014, S-15, S-16).
 
     format (1) · kid length (1) · kid · salt (32) · key commitment (32) · ciphertext and tag
 

@@ -170,8 +170,7 @@ class ConnectStore:
         """
         Row 1. The connection is authorizing in phase link, its ticket exists, and the same key answers the same again.
 
-        A held exchange of the same owner and client, waiting for its owner, ends here and now: its grant is due (DESIGN
-        16).
+        A held exchange of the same owner and client, waiting for its owner, ends here and now: its grant is due.
         """
         ref, now = start.after.ref, start.now
         commit = self._commit()

@@ -141,7 +141,7 @@ class ReconcileStore:
         now: int,
     ) -> None:
         """
-        Row 47. The stop is done, held to the intent and the barrier as they were resolved (TRANSACTIONS 7.10).
+        Row 47. The stop is done, held to the intent and the barrier as they were resolved.
 
         The connection becomes `revoked` only if it is still the one that this stop stopped. *beside*: the accounts that
         something of it is parked beside, and only while something lives there (7.12).

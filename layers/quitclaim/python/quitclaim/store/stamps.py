@@ -9,7 +9,7 @@ from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import STOPPED, Connection, ConnectionState, Exchange, ExchangeOutcome
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
-from quitclaim.domain.limits import EVENT_TTL_MS, RECEIPT_TTL_MS, SWEEP_MS
+from quitclaim.domain.limits import RECEIPT_TTL_MS, SWEEP_MS
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
@@ -138,7 +138,7 @@ def intent_item(intent: StopIntent) -> Item:
 
 
 def event_item(event: Event) -> Item:
-    """An outbox event, due until it is published. Its `ttl` is set when it is."""
+    """An outbox event, due until it is published."""
     ref = event.ref
     about = {"connection_id": ref.connection} if isinstance(ref, ConnectionRef) else {}
     return {
@@ -168,8 +168,3 @@ def receipt_item(kind: str, connection: str, generation: int, at: int, *, rid: s
         "outcome": outcome,
         "ttl": (at + RECEIPT_TTL_MS) // 1000,
     }
-
-
-def published_ttl(at: int) -> int:
-    """When a published event may be swept away, in seconds as DynamoDB wants it."""
-    return (at + EVENT_TTL_MS) // 1000

@@ -3,7 +3,7 @@ The `Table` port on DynamoDB.
 
 Renders conditions and updates into expressions, and each of the service's answers into one of three: refused (a
 condition did not hold), busy (nothing was judged), ambiguous (it may have been applied). It decides nothing and repeats
-nothing; botocore's own repeats are bounded by the client's configuration (TRANSACTIONS 3.10).
+nothing; botocore's own repeats are bounded by the client's configuration.
 """
 
 from collections.abc import Mapping, Sequence

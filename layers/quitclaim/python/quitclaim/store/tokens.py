@@ -2,7 +2,7 @@
 The writes of a refresh and of a report: rows 16-22, 52 and 53 of the table of writes (docs/table.md).
 
 Lease and record are one single-item write, the save is another; a stop deletes the item, so the save's condition is the
-fence (DESIGN 8).
+fence.
 """
 
 from contextlib import suppress
