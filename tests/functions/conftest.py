@@ -1,5 +1,6 @@
 """A stack for each file, taken in turns; whatever was written in a test's turn is searched for secrets at its end."""
 
+import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,7 @@ from quitclaim.providers.compile import compiled_text
 from tests.fakes.config import spec_with
 from tests.fakes.provider import AcmeServer
 from tests.functions.stage import Stage, play_aws
-from tests.providers.specs import written
+from tests.providers.specs import REMOVED, written
 
 
 @pytest.fixture(scope="module")
@@ -19,13 +20,14 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., St
     """Builds a stack whose provider is as the test says."""
 
     @cache
-    def entry(changes: tuple[tuple[str, object], ...]) -> str:
-        dotted = {name.replace("__", "."): value for name, value in changes}
-        return compiled_text(written(tmp_path_factory.mktemp("acme"), dotted))
+    def entry(changes: str) -> str:
+        given = {name.replace("__", "."): value for name, value in json.loads(changes).items()}
+        wanted = {name: REMOVED if value is None else value for name, value in given.items()}
+        return compiled_text(written(tmp_path_factory.mktemp("acme"), wanted))
 
     def built(**changes: object) -> Stage:
         server = AcmeServer(spec_with(**changes))
-        return Stage(Path(tmp_path_factory.mktemp("stack")), server, entry(tuple(changes.items())))
+        return Stage(Path(tmp_path_factory.mktemp("stack")), server, entry(json.dumps(changes, sort_keys=True)))
 
     with mock_aws(), pytest.MonkeyPatch.context() as monkeypatch:
         play_aws(monkeypatch)

@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, quote, urlencode, urlsplit
 import boto3
 import httpx
 import pytest
+from botocore.client import BaseClient
 from botocore.config import Config
 from moto.core import DEFAULT_ACCOUNT_ID
 from moto.dynamodb.models import dynamodb_backends
@@ -38,6 +39,7 @@ from tests.fakes.broker import BrokerServer, broker_text
 from tests.fakes.provider import CLIENT_ID, CLIENT_SECRET, AcmeServer
 from tests.fakes.tables import OneByOneTable
 from tests.infra.deployed import of_type, variables
+from tests.infra.iam import CALLS, listening, names_of
 from tests.runtime.events import API_ID, Context, http_event
 from tests.runtime.output import heard
 
@@ -67,7 +69,9 @@ class BatchesOneByOne(OneByOneTable):
     def batch_update(self, updates: Sequence[Update]) -> list[Exception | None]:
         """As single writes."""
         assert 0 < len(updates) <= BATCH
-        return super().batch_update(updates)
+        CALLS.note_api_call("dynamodb", "BatchExecuteStatement", {"updates": updates, "table": self._name})
+        with CALLS.unseen():
+            return super().batch_update(updates)
 
 
 @dataclass
@@ -78,6 +82,7 @@ class FakeLambda:
 
     def invoke(self, *, FunctionName: str, InvocationType: str, Payload: bytes) -> dict[str, Any]:
         """As the service takes it."""
+        CALLS.note_api_call("lambda", "Invoke", {"FunctionName": FunctionName})
         self.asked.append((FunctionName, InvocationType, json.loads(Payload)))
         return {"StatusCode": 202}
 
@@ -93,6 +98,7 @@ def play_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     monkeypatch.setattr(boto3, "client", lambda name, **_: LAMBDA if name == "lambda" else sdk(name))
     monkeypatch.setattr(wiring, "DynamoTable", BatchesOneByOne)
+    monkeypatch.setattr(BaseClient, "_make_api_call", listening(BaseClient._make_api_call))  # noqa: SLF001 - the one door
 
 
 @dataclass(frozen=True)
@@ -229,6 +235,10 @@ class Stage:
             self._loaded[name] = self.cold_start(name)
         return self._loaded[name]
 
+    def restart(self) -> None:
+        """Every function begins anew, as after a deployment."""
+        self._loaded.clear()
+
     def cold_start(self, name: str, **environment: str) -> ModuleType:
         """The function's module, imported afresh with the template's variables; *environment* has other values."""
         service = f"{name}-{next(NUMBERS)}"
@@ -269,10 +279,17 @@ class Stage:
         return (self.broker if is_broker else self.server).transport.handle_request(request)
 
     def invoke(self, name: str, event: Mapping[str, Any], remaining_ms: int | None = None) -> Any:
-        """Call a function's handler with *event*; its time is what the template gives it."""
+        """
+        Call a function's handler with *event*; its time is what the template gives it, and each of its calls is one
+        that its role allows.
+        """
         (timeout,) = [each.timeout_s for each in template().functions if each.name == name]
         left = int(timeout * 1000) if remaining_ms is None else remaining_ms
-        return self.function(name).handler(dict(event), Context(left))
+        names = names_of(table=self.table, ring_key=self.ring_key, stack=self.name)
+        with CALLS.of(name, names, judges=False):  # whether it is on loopback, is asked for what is local alone
+            handler = self.function(name).handler
+        with CALLS.of(name, names):
+            return handler(dict(event), Context(left))
 
     def http(
         self, name: str, method: str, path: str, *, body: Any = None, remaining_ms: int | None = None, **given: Any
@@ -311,7 +328,9 @@ class Stage:
 
     def start(self, connection: str = "acme", **body: Any) -> str:
         """Start a connection; its connect link."""
-        told = self.api("POST", "/connections", body={"connection_id": connection, "provider": "acme", **body})
+        headers = body.pop("headers", {})
+        asked = {"connection_id": connection, "provider": "acme", **body}
+        told = self.api("POST", "/connections", body=asked, headers=headers)
         assert told.status == 201, told.text
         url: str = told.json["connect_url"]
         self.secrets.add(url.rpartition("/")[2])

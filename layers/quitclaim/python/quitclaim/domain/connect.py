@@ -528,7 +528,7 @@ class Resolved:
         )
 
     def blockers(self) -> tuple[Blocker, ...]:
-        """What refuses a begin, the exchange in flight apart. A missing id is corruption: it blocks (custody rule 9)."""
+        """What refuses a begin, the exchange in flight apart. A missing id blocks (custody rule 9)."""
         found: list[Blocker] = []
         for rid, item in sorted(self.revocations.items()):
             if item is None:

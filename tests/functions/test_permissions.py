@@ -1,0 +1,191 @@
+"""
+What each role may do is what its function does: every call that leaves is allowed (`Stage.invoke` sees to it in every
+test here), and a stack's life needs everything that is granted.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+
+from quitclaim.domain.limits import COMPACT_MS, CONFIRM_MS, DEADLINE_MS, GUARD_MS, KEY_LIFE_MS, KEY_REST_MS, MINUTE
+from tests.fakes.provider import CLIENT_SECRET, after, answers, lost_answer
+from tests.functions.stage import CALLS, LAMBDA, Stage, answered, sdk, template
+from tests.infra.deployed import functions
+from tests.infra.iam import granted
+from tests.runtime.events import http_event
+
+SCHEDULE: Final = {"version": "0", "source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {}}
+BEARER: Final[dict[str, object]] = {
+    "revocation__shape": "bearer_self",
+    "revocation__method": "DELETE",
+    "revocation__client_auth": None,
+    "revocation__takes": "access",
+    "revocation__already_gone": "unknown",
+    "revocation__ambiguous": {"status": [401]},
+    "revocation__needs_live_access_token": "yes",
+    "revocation__reach": "family",
+}
+"""A revocation that takes a living access token."""
+FIRST_KEY = (
+    "the first key of a purpose is made by whoever needs it (decision 0005), and nobody revokes before anybody seals"
+)
+UNUSED: Final[dict[str, str]] = {
+    "revoke_sweep: OwnPurposes: kms:GenerateDataKey on ${RingKey.Arn}": FIRST_KEY,
+    "revoke_sweep: Ring: dynamodb:PutItem on ${Table.Arn}": FIRST_KEY,
+}
+"""What is granted and not needed in the lives below, each with the reason why it is granted."""
+
+
+def passes(stage: Stage, ms: int) -> None:
+    """Time, and then one run of everything that is scheduled."""
+    stage.advance(ms / 1000)
+    for name in ("revoke_sweep", "reconcile", "revoke_sweep", "reconcile", "maintain"):
+        stage.invoke(name, SCHEDULE)
+        for replay in stage.replays:
+            stage.invoke("access_token", replay)
+        LAMBDA.asked.clear()
+
+
+def imported(stage: Stage, connection: str) -> None:
+    """A grant that the app held."""
+    token = stage.server.gave().reveal()
+    stage.secrets.add(token)
+    body = {"provider": "acme", "refresh_token": token}
+    path, headers = f"{stage.path}/connections/{connection}/import", {"idempotency-key": token[-20:]}
+    told = stage.http("access_token", "POST", path, body=body, headers=headers)
+    assert told.status == 200, told.text
+
+
+def stopped(stage: Stage, connection: str = "acme", generation: int = 1) -> None:
+    """A disconnect."""
+    headers = {"if-match": f'"{generation}"', "idempotency-key": connection}
+    told = stage.api("DELETE", f"/connections/{connection}", headers=headers)
+    assert told.status == 200, told.text
+
+
+def operator(stage: Stage, what: str) -> None:
+    """Everything on the operator's list, one after the other."""
+    for item in stage.http("app_api", "GET", "/v1/attention").json["items"]:
+        path = f"/v1/attention/{item['id']}/{what}"
+        event = http_event(
+            "POST",
+            path,
+            body=json.dumps({"reason": "asked by phone"}).encode(),
+            headers={"content-type": "application/json"},
+            routes=template().routes,
+        )
+        answered(stage.invoke("app_api", event))
+
+
+def lose(stage: Stage, connection: str) -> None:
+    """The provider ends the grant: what may be left of it is owed, and nothing else stands before another start."""
+    stage.server.misbehaviours.clear()
+    version = stage.token(connection).json["token_version"]
+    stage.api("POST", f"/connections/{connection}/report", body={"token_version": version})
+    stage.server.next("/token", answers(400, {"error": "invalid_grant"}))
+    assert stage.token(connection).status == 409
+
+
+def live(stage: Stage) -> None:
+    """Everything that can be asked of a stack, as far as it reaches a service in another way."""
+    secret = f"quitclaim/{stage.name}/other"
+    sdk("secretsmanager").create_secret(Name=secret, SecretString=CLIENT_SECRET.reveal())
+    stage.add_client("other", secret=f"secretsmanager:{secret}", confirmation="none")
+    imported(stage, "imported")
+    stage.restart()  # from here on, nobody makes a first key
+
+    # an answer is lost, and with it the grant; an import and its next life are lost by a verdict
+    hinted = {"login_hint": "ann@example.com"}
+    stage.secrets |= set(hinted.values())
+    stage.start("hinted", **hinted, headers={"idempotency-key": "h"})
+    stage.connected()
+    stage.advance(3_600)
+    stage.server.next("/token", lost_answer)
+    stage.token()
+    passes(stage, MINUTE)
+    passes(stage, MINUTE)
+    stage.api("POST", "/connections/acme/acknowledge-removal", body={})
+    lose(stage, "imported")
+    passes(stage, MINUTE)
+    imported(stage, "imported")
+    lose(stage, "imported")
+
+    # settled, and finished by whoever meets it first: an import, a start's callback
+    stage.invoke("revoke_sweep", SCHEDULE)
+    imported(stage, "another")
+    url = stage.start("next")
+    lose(stage, "another")
+    stage.invoke("revoke_sweep", SCHEDULE)
+    stage.returned(url)
+    stage.advance(CONFIRM_MS / 1000 + 5)
+    passes(stage, MINUTE)
+
+    # another client, without confirmation, whose secret is kept elsewhere; two of one account
+    for name in ("one", "two"):
+        told = stage.returned(stage.start(name, client="other"))
+        assert told.status == 200, told.code
+        stage.advance(3_600)
+        stage.token(name)
+    stopped(stage, "one")
+    passes(stage, MINUTE)
+    passes(stage, 100 * MINUTE)  # it is kept alive, where its provider has an idle limit
+    stopped(stage, "two")
+    passes(stage, MINUTE)
+
+    # an answer that never came, one that came late, one without an account; a hold that nobody confirms, a denial
+    stage.server.next("/token", lost_answer)
+    stage.returned(stage.start("lost", client="other"))
+    passes(stage, 2 * MINUTE)
+    stage.api("POST", "/connections/lost/acknowledge-removal", body={})
+    stage.server.next("/token", after(lambda: stage.advance(120)))
+    stage.returned(stage.start("late", client="other"))
+    passes(stage, MINUTE)
+    stage.server.next("/me", answers(500))
+    stage.returned(stage.start("unknown", client="other"))
+    passes(stage, MINUTE)
+    stage.returned(stage.start("held"))
+    passes(stage, CONFIRM_MS + GUARD_MS)
+    passes(stage, MINUTE)
+    cookie, state, _ = stage.agreed(stage.start("denied"))
+    stage.callback(cookie, state=state, error="access_denied")
+    for path in ("/status", "/receipts", "/connections"):
+        assert stage.api("GET", path).status == 200
+
+    # a provider that does not revoke, and an operator; then the owner goes, and everything is swept up
+    stage.connected("kept")
+    stage.server.next("/revoke", *[answers(500)] * 999)
+    stopped(stage, "kept")
+    passes(stage, MINUTE)
+    operator(stage, "retry")
+    passes(stage, DEADLINE_MS + GUARD_MS)
+    stage.server.misbehaviours.clear()
+    stage.returned(stage.start("last", client="other"))
+    stage.api("DELETE")
+    passes(stage, MINUTE)
+    operator(stage, "acknowledge")
+    for _ in range(5):
+        passes(stage, max(KEY_LIFE_MS, KEY_REST_MS) + COMPACT_MS)
+
+
+def renew(stage: Stage) -> None:
+    """A revocation that takes a living access token, of a grant whose own has died."""
+    stage.connected()
+    stage.advance(7_200)
+    stage.server.expires_access_tokens()
+    stopped(stage)
+    passes(stage, MINUTE)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.rule("S-18")
+def test_what_is_granted_is_needed(new_stage: Callable[..., Stage]) -> None:
+    """Action by action, partition by partition, purpose by purpose: what nobody needs is taken away or has a reason."""
+    CALLS.used.clear()
+
+    live(new_stage(revocation__reach="authorization", refresh__idle_limit_s=7_200))
+    renew(new_stage(**BEARER))
+
+    unused = {f"{name}: {part}" for name in functions() for part in granted(name) - CALLS.used.get(name, set())}
+    assert sorted(unused) == sorted(UNUSED)
