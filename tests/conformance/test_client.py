@@ -17,9 +17,9 @@ from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeAnswer, RevokeOutcome, TokenGrant
 from quitclaim.domain.revocations import material_of
 from quitclaim.domain.secret import Secret
+from quitclaim.flows.connect import challenge_of
 from quitclaim.providers import placeholders
 from quitclaim.providers.client import OAuthClient, ProviderHttp
-from quitclaim.providers.oauth2 import s256_challenge
 from quitclaim.providers.spec import Catalogue, ProviderSpec
 from tests.conformance.impersonated import CLIENT_ID, NOW_S, REDIRECT, SECRET, VALUES, Impersonated, Quirks
 from tests.conformance.quirks import QUIRKS
@@ -61,7 +61,7 @@ class Meeting:
 
     def connect(self) -> TokenGrant:
         """From the start to the grant."""
-        challenge = None if self.spec.authorize.pkce == "none" else s256_challenge(VERIFIER)
+        challenge = None if self.spec.authorize.pkce == "none" else challenge_of(VERIFIER)
         asked = AuthorizationAsked(
             REDIRECT, Secret("state-1"), challenge, scopes=frozenset(self.settings.scopes), variables=self.variables
         )
