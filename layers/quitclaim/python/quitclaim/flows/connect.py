@@ -1090,75 +1090,97 @@ def _hold(
     Too late, or another grant is held already: it is due for revocation now instead, in a row that nothing can refuse
     (D-2, D-30).
     """
-    ref, vault, now = exchange.ref, world.vault, world.clock.now()
-    grant, material = tokens.grant, tokens.materials
-    access = grant.access_token if grant is not None else material[0].token
-    pair = TokenPair(MAIN, access, grant.refresh_token if grant else None, grant.token_type if grant else "Bearer")
-    if grant is not None:
-        is_handle = client.facts.takes == "account"
-        pair = replace(pair, variables=grant.variables, account_id=grant.account_id if is_handle else None)
+    grant, now, name = tokens.grant, world.clock.now(), exchange.ref.connection
+    pair = _pair_of(tokens, client)
     fault = consent.fault_of(grant)
     confirms = client.confirmation == "owner" and exchange.kind in IN_A_BROWSER and fault is None
-    account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
-    fp = vault.fingerprint(named_by(material))
-    held = replace(
-        exchange,
-        outcome=ExchangeOutcome.HELD,
-        hold_ends=hold_ends(exchange, now, owner_confirms=confirms),
-        fp=fp,
-        use=vault.seal_for_use(ref, exchange.generation, 1, pair) if confirms else None,
-        access_until=_until(now, _lifetime_s(grant, client.facts)),
-        refresh_until=_until(now, grant.refresh_expires_in_s if grant else None),
-        id_token=vault.seal_id_token(ref, exchange.generation, exchange.id, grant.id_token, consent.nonce)
-        if confirms and consent.proves and grant is not None and grant.id_token is not None
-        else None,
-        subject=None if consent.proves else account,
-        account=account,
-        scopes=consent.granted(grant) or consent.asked,
-    )
-    revocation = Revocation(
-        rid=exchange.rid,
-        state=RevocationState.PENDING,
-        ref=ref,
-        generation=exchange.generation,
-        client=client.name,
-        provider=client.provider,
-        takes=kinds_of(material),
-        reach=client.facts.reach,
-        queued=now,
-        fp=frozenset({fp}),
-        family=frozenset({family_of(exchange.id, MAIN)}),
-        material=(
-            SealedMaterial(
-                vault.seal_revoke_only(exchange.rid, exchange.generation, 1, MAIN, material),
-                kinds_of(material),
-                MAIN,
-                1,
-            ),
-        ),
-        account=account,
-        identity=vault.seal_identity(exchange.rid, exchange.generation, access)
-        if grant is not None and account is None and client.facts.has_identity and client.facts.reach.is_account_wide
-        else None,
-        exchange=exchange.id,
-        tv=1,
-        lost=None if tokens.is_whole else True,
-        deadline=deadline_of(now),
-        next=held.hold_ends,
-        lease=exchange.id,
-        lease_until=held.hold_ends,
-    )
+    held = _as_held(exchange, tokens, pair if confirms else None, consent, client, world.vault, now)
+    revocation = _queued_by(held, tokens, pair.access_token, client, world.vault, now)
     try:
         world.store.hold(exchange, held, revocation, now)
     except MovedError:
         _queue_late(exchange, revocation, client, world)
         _leave_behind(exchange, world)
-        raise GrantNotInstalledError(connection_id=ref.connection) from None
+        raise GrantNotInstalledError(connection_id=name) from None
     if fault is not None:
         reason, sentence = fault
         _release(held, reason, world)
-        raise GrantNotInstalledError(sentence, connection_id=ref.connection, reason=reason)
+        raise GrantNotInstalledError(sentence, connection_id=name, reason=reason)
     return held, pair, revocation
+
+
+def _pair_of(tokens: Tokens, client: Client) -> TokenPair:
+    """The returned tokens, to be sealed for use; of an unusable answer no more than what names its grant."""
+    grant = tokens.grant
+    if grant is None:
+        return TokenPair(MAIN, tokens.materials[0].token, None, "Bearer")
+    is_handle = client.facts.takes == "account"
+    pair = TokenPair(MAIN, grant.access_token, grant.refresh_token, grant.token_type)
+    return replace(pair, variables=grant.variables, account_id=grant.account_id if is_handle else None)
+
+
+def _as_held(
+    exchange: Exchange,
+    tokens: Tokens,
+    pair: TokenPair | None,
+    consent: Consent,
+    client: Client,
+    vault: Vault,
+    now: int,
+) -> Exchange:
+    """The exchange with what was returned; where its owner confirms (*pair*), sealed for use, its ID token with it."""
+    ref, generation, grant = exchange.ref, exchange.generation, tokens.grant
+    account = vault.account_digest(client.name, grant.account_id) if grant is not None and grant.account_id else None
+    id_token = grant.id_token if pair is not None and consent.proves and grant is not None else None
+    return replace(
+        exchange,
+        outcome=ExchangeOutcome.HELD,
+        hold_ends=hold_ends(exchange, now, owner_confirms=pair is not None),
+        fp=vault.fingerprint(named_by(tokens.materials)),
+        use=None if pair is None else vault.seal_for_use(ref, generation, 1, pair),
+        access_until=_until(now, _lifetime_s(grant, client.facts)),
+        refresh_until=_until(now, grant.refresh_expires_in_s if grant else None),
+        id_token=None
+        if id_token is None
+        else vault.seal_id_token(ref, generation, exchange.id, id_token, consent.nonce),
+        subject=None if consent.proves else account,
+        account=account,
+        scopes=consent.granted(grant) or consent.asked,
+    )
+
+
+def _queued_by(
+    held: Exchange, tokens: Tokens, access_token: Secret, client: Client, vault: Vault, now: int
+) -> Revocation:
+    """The hold's queue item: the grant sealed revoke-only, leased to its exchange until `hold_ends`."""
+    rid, generation, material = held.rid, held.generation, tokens.materials
+    asks = tokens.grant is not None and held.account is None and client.facts.has_identity
+    sealed = vault.seal_revoke_only(rid, generation, 1, MAIN, material)
+    return Revocation(
+        rid=rid,
+        state=RevocationState.PENDING,
+        ref=held.ref,
+        generation=generation,
+        client=client.name,
+        provider=client.provider,
+        takes=kinds_of(material),
+        reach=client.facts.reach,
+        queued=now,
+        fp=frozenset({held.fp or ""}),
+        family=frozenset({family_of(held.id, MAIN)}),
+        material=(SealedMaterial(sealed, kinds_of(material), MAIN, 1),),
+        account=held.account,
+        identity=vault.seal_identity(rid, generation, access_token)
+        if asks and client.facts.reach.is_account_wide
+        else None,
+        exchange=held.id,
+        tv=1,
+        lost=None if tokens.is_whole else True,
+        deadline=deadline_of(now),
+        next=held.hold_ends,
+        lease=held.id,
+        lease_until=held.hold_ends,
+    )
 
 
 def _queue_late(exchange: Exchange, revocation: Revocation, client: Client, world: Connecting) -> None:
