@@ -69,6 +69,7 @@ class AcmeServer:
     ledger: dict[str, IssuedToken] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     hosts: set[str] = field(default_factory=set)
+    form: dict[str, str] = field(default_factory=dict, repr=False)
     misbehaviours: dict[str, list[Misbehaviour]] = field(default_factory=lambda: defaultdict(list))
     _codes: dict[str, _Code] = field(default_factory=dict)
     _requests: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -158,7 +159,7 @@ class AcmeServer:
     def _token(self, request: httpx.Request) -> httpx.Response:
         if not _is_authentic(request):
             return _said(401, {"error": "invalid_client"})
-        form = _form(request)
+        form = self.form = _form(request)
         if form["grant_type"] == "authorization_code":
             return self._exchanged(form)
         return self._refreshed(form)

@@ -13,6 +13,7 @@ from quitclaim.domain.limits import IDEMPOTENCY_TTL_MS
 from quitclaim.domain.secret import Secret
 from tests.fakes.provider import after, answers, cut_off, killed, lost_answer, lost_request, not_connected
 from tests.fakes.tables import WorkerKilledError
+from tests.flows.test_connect import OURS, SHOP
 from tests.flows.world import GOOGLE, OTHER
 
 STATIC = {"refresh__rotates": "no", "refresh__old_token_after_rotation": "unknown"}
@@ -562,3 +563,80 @@ def test_of_two_imports_at_once_one_is_refused(world):
     assert len(refused) == 1
     assert world.server.state_of(second.reveal()) == "live"
     assert world.imports(second, OTHER).connection.state is ConnectionState.READY
+
+
+# --- providers whose addresses need to be told -----------------------------------------------------------------------
+
+HERE = OURS | {"location": "eu"}
+"""What the start and the callback of then had named."""
+
+
+@pytest.mark.rule("S-8")
+def test_an_import_names_what_a_start_and_a_callback_named(new_world):
+    """The first refresh goes to the grant's own address, and so does what follows; the table shows neither value."""
+    world = new_world(**SHOP)
+
+    done = world.imports(world.server.gave(), variables=HERE)
+    world.clock.move(minutes=120)
+    world.token()
+
+    assert done.connection.state is ConnectionState.READY
+    assert world.server.asked.count("/token") == 2
+    assert world.server.hosts == {OURS["shop"], "acme.example.com"}
+    assert OURS["shop"] not in str(world.stand_in.everything())
+
+
+@pytest.mark.rule("S-8")
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        OURS,
+        HERE | {"location": "mars"},
+        HERE | {"shop": "evil.example.com"},
+        HERE | {"region": "eu"},
+        HERE | {"redirect_uri": "https://app.example.com/back"},
+    ],
+    ids=str,
+)
+def test_an_import_that_names_something_else_sends_nothing(new_world, variables):
+    """Missing, not allowed, or not the app's to name."""
+    world = new_world(**SHOP)
+    given = world.server.gave()
+
+    with pytest.raises(errors.InvalidBodyError):
+        world.imports(given, variables=variables)
+
+    assert world.stand_in.everything() == {}
+    assert world.server.asked == []
+    assert world.server.state_of(given.reveal()) == "live"
+
+
+def test_a_refresh_that_repeats_the_redirect_uri_repeats_the_apps(new_world):
+    """It was the app's own that the grant was given to (GitLab)."""
+    world = new_world(refresh__sends_redirect_uri=True)
+
+    world.imports(world.server.gave(), variables={"redirect_uri": "https://app.example.com/back"})
+
+    assert world.server.form["redirect_uri"] == "https://app.example.com/back"
+
+
+@pytest.mark.parametrize("address", ["http://app.example.com/", "https://", "https://app.example.com/a b", "back"])
+def test_such_a_redirect_uri_is_an_address(new_world, address):
+    """Before anything is sent."""
+    world = new_world(refresh__sends_redirect_uri=True)
+
+    with pytest.raises(errors.InvalidBodyError):
+        world.imports(world.server.gave(), variables={"redirect_uri": address})
+
+    assert world.server.asked == []
+
+
+def test_a_key_with_other_variables_is_another_import(new_world):
+    """The first answer is not theirs."""
+    world = new_world(**SHOP)
+    given = world.server.gave()
+    world.imports(given, variables=HERE, idempotency_key="k")
+
+    with pytest.raises(errors.IdempotencyMismatchError):
+        world.imports(given, variables=HERE | {"shop": "theirs.acme.example.com"}, idempotency_key="k")

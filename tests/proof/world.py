@@ -588,6 +588,9 @@ class SimulatedClient:
     def at_start(self, given: Mapping[str, str]) -> Mapping[str, str]:
         return given
 
+    def in_import(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        return given
+
     def in_callback(self, known: Mapping[str, str], query: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
         return {}
 

@@ -4,8 +4,8 @@ Give the grants that an app holds to Quitclaim: a file of refresh tokens in, a r
     python -m quitclaim_client.import_grants grants.jsonl --api https://… --tenant acme --report report.jsonl
 
 One JSON object a line: `owner`, `connection_id`, `provider`, `refresh_token`, and, where you have them, `client`,
-`account_id`, `scopes`. The report gets one line a grant as soon as its outcome is known, and never a token. Run the
-same command again to go on where it ended: what was imported is not asked for again.
+`account_id`, `scopes`, `variables`. The report gets one line a grant as soon as its outcome is known, and never a
+token. Run the same command again to go on where it ended: what was imported is not asked for again.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.exceptions import BotoCoreError, HTTPClientError
 from botocore.httpsession import URLLib3Session
 
-FIELDS: Final = ("owner", "connection_id", "provider", "client", "refresh_token", "account_id", "scopes")
+FIELDS: Final = ("owner", "connection_id", "provider", "client", "refresh_token", "account_id", "scopes", "variables")
 NEEDED: Final = ("owner", "connection_id", "provider", "refresh_token")
 DONE: Final = frozenset({"imported"})
 """Outcomes that another run does not ask for again."""

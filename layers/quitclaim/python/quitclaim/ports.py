@@ -458,6 +458,13 @@ class Client(Protocol):
         """
         ...
 
+    def in_import(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """
+        The same with a grant that the app holds already: what a start and a callback filled then. Raises
+        `InvalidBodyError`.
+        """
+        ...
+
     def in_callback(self, known: Mapping[str, str], query: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
         """
         What the callback fills of them; what it repeats must be what is *known*. Raises `CallbackParameterError`.

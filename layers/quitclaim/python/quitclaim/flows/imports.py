@@ -5,8 +5,9 @@ An import is an exchange of its own kind. What is exchanged is the refresh token
 is a refresh: at a provider that rotates it makes ours the only live copy, at any other it shows that the token is good.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from quitclaim.domain.connect import (
@@ -79,7 +80,8 @@ REVOKING: Final = "revoking"
 class ImportRequest:
     """
     What the app gives. *account_id*: whose grant it says this is; *scopes*: what it says was granted, for answers that
-    do not. *dry_run*: look at everything, send and write nothing.
+    do not. *variables*: what the provider's addresses need, as the start and the callback of then named it. *dry_run*:
+    look at everything, send and write nothing.
     """
 
     ref: ConnectionRef
@@ -88,6 +90,7 @@ class ImportRequest:
     provider: str | None = None
     account_id: Secret | None = None
     scopes: frozenset[str] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     dry_run: bool = False
     idempotency_key: str | None = None
 
@@ -102,7 +105,8 @@ class ImportRequest:
         """What makes two requests the same; of secrets *keyed* digests only, for some are easily guessed."""
         ref, account = self.ref, self.account_id
         parts = (ref.tenant, ref.owner, ref.connection, self.client, keyed(self.refresh_token))
-        return digest("\n".join((*parts, keyed(account) if account else "", *sorted(self.scopes or ()))))
+        further = (keyed(Secret(json.dumps(dict(self.variables), sort_keys=True))),) if self.variables else ()
+        return digest("\n".join((*parts, keyed(account) if account else "", *sorted(self.scopes or ()), *further)))
 
 
 @dataclass(frozen=True)
@@ -138,6 +142,7 @@ def import_grant(request: ImportRequest, deadline: Deadline, world: Connecting) 
         raise ImportNotSupportedError(provider=client.provider)
     if request.account_id is not None and not client.facts.has_identity:
         raise InvalidBodyError("account_id: this provider does not say whose grant it is", field="account_id")
+    variables = client.in_import(request.variables)
     world.vault.ready("use", "revoke", "index")
     client.prepare()
     begun = _begun(request, client, deadline, world)
@@ -151,7 +156,7 @@ def import_grant(request: ImportRequest, deadline: Deadline, world: Connecting) 
     if limit <= 0:
         _end(begun, "not_sent", world, unconfirmed=False)
         raise TimeIsUpError(connection_id=request.ref.connection, copy=DROPPED)
-    answer = client.refresh(refresh_token=request.refresh_token, timeout_ms=limit)
+    answer = client.refresh(refresh_token=request.refresh_token, timeout_ms=limit, variables=variables)
     try:
         return _taken_over(answer, request, begun, client, deadline, world)
     except GrantNotInstalledError as refused:

@@ -27,7 +27,7 @@ from quitclaim.providers import oauth2
 from quitclaim.providers.assertion import AssertionKey, check_key, client_assertion
 from quitclaim.providers.broker import HttpBroker
 from quitclaim.providers.id_token import Expected, KeySets, verify
-from quitclaim.providers.placeholders import PlaceholderRefusedError, at_start, fill, in_callback, of_client
+from quitclaim.providers.placeholders import PlaceholderRefusedError, at_start, fill, in_callback, in_import, of_client
 from quitclaim.providers.spec import ProviderSpec
 from quitclaim.providers.transport import async_http, send, sync_http
 
@@ -164,6 +164,14 @@ class OAuthClient:
         """What the app names for the provider's addresses when it starts. Raises `InvalidBodyError`."""
         try:
             return at_start(self._spec.placeholders, given)
+        except PlaceholderRefusedError as refused:
+            field = f"variables.{refused.name}"
+            raise InvalidBodyError(f"{field}: {refused.why}", field=field) from None
+
+    def in_import(self, given: Mapping[str, str]) -> Mapping[str, str]:
+        """What the app names for the provider's addresses with a grant that it holds. Raises `InvalidBodyError`."""
+        try:
+            return in_import(self._spec.placeholders, given, repeats_redirect=self._spec.refresh.sends_redirect_uri)
         except PlaceholderRefusedError as refused:
             field = f"variables.{refused.name}"
             raise InvalidBodyError(f"{field}: {refused.why}", field=field) from None

@@ -29,6 +29,7 @@ NAME: Final = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 LONGEST: Final = 253
 """Of a value: no host name is longer (RFC 1035 section 2.3.4)."""
 ORIGIN: Final = "https://"
+REDIRECT: Final = re.compile(r"https://[\x21-\x7e]{1,2000}")
 
 
 class PlaceholderRefusedError(ValueError):
@@ -89,6 +90,23 @@ def at_start(declared: Placeholders, given: Values) -> dict[str, str]:
     for name in sorted(given.keys() - known):
         raise PlaceholderRefusedError(name[:64], "is no parameter of this provider")
     return _read(declared, "start", given)
+
+
+def in_import(declared: Placeholders, given: Values, *, repeats_redirect: bool) -> dict[str, str]:
+    """
+    What a start and a callback filled when the app had its grant, by the names they have there, with defaults; and the
+    redirect URI, where this provider's refresh repeats that. Raises `PlaceholderRefusedError`.
+    """
+    named = tuple(each for each in declared if each.source in ("start", "callback"))
+    kept = frozenset({REDIRECT_URI} if repeats_redirect else ())
+    for name in sorted(given.keys() - {each.parameter for each in named} - kept):
+        raise PlaceholderRefusedError(name[:64], "is no parameter of this provider")
+    filled = {**_read(named, "start", given), **_read(named, "callback", given)}
+    if repeats_redirect and REDIRECT_URI in given:
+        if not REDIRECT.fullmatch(given[REDIRECT_URI]):
+            raise PlaceholderRefusedError(REDIRECT_URI, "is no https address")
+        filled[REDIRECT_URI] = given[REDIRECT_URI]
+    return filled
 
 
 def in_callback(declared: Placeholders, known: Values, query: Mapping[str, Sequence[str]]) -> dict[str, str]:

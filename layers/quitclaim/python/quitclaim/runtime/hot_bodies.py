@@ -10,7 +10,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.flows.imports import ImportRequest
 from quitclaim.flows.sign_in import SignInRequest
 
-FIELDS: Final = frozenset({"provider", "client", "refresh_token", "account_id", "scopes", "dry_run"})
+FIELDS: Final = frozenset({"provider", "client", "refresh_token", "account_id", "scopes", "variables", "dry_run"})
 LONGEST_ACCOUNT: Final = 1_000
 MOST_SCOPES: Final = 100
 
@@ -20,12 +20,14 @@ def import_request(ref: ConnectionRef, body: dict[str, Any], idempotency_key: st
     _refuse_unknown(body, FIELDS)
     provider, account, scopes = _text(body, "provider", 100), body.get("account_id"), body.get("scopes")
     client, token = body.get("client", provider), _text(body, "refresh_token", TOKEN_MAX_CHARS)
-    dry_run = body.get("dry_run", False)
+    dry_run, variables = body.get("dry_run", False), body.get("variables", {})
     _check_client(client)
     if account is not None and (not isinstance(account, str) or not 1 <= len(account) <= LONGEST_ACCOUNT):
         raise InvalidBodyError("account_id: the account's id at the provider, as text", field="account_id")
     if scopes is not None and not _are_scopes(scopes):
         raise InvalidBodyError("scopes: a list of the scopes that were granted", field="scopes")
+    if not _are_texts(variables):
+        raise InvalidBodyError("variables: texts by their names", field="variables")
     if not isinstance(dry_run, bool):
         raise InvalidBodyError("dry_run: true or false", field="dry_run")
     return ImportRequest(
@@ -35,6 +37,7 @@ def import_request(ref: ConnectionRef, body: dict[str, Any], idempotency_key: st
         provider=provider,
         account_id=None if account is None else Secret(account),
         scopes=None if scopes is None else frozenset(scopes),
+        variables=variables,
         dry_run=dry_run,
         idempotency_key=idempotency_key,
     )
@@ -72,3 +75,7 @@ def _are_scopes(scopes: object) -> bool:
     if not isinstance(scopes, list) or not 1 <= len(scopes) <= MOST_SCOPES:
         return False
     return all(isinstance(scope, str) and len(scope) <= 300 and SCOPE.fullmatch(scope) for scope in scopes)
+
+
+def _are_texts(variables: object) -> bool:
+    return isinstance(variables, dict) and all(isinstance(value, str) for value in variables.values())
