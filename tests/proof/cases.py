@@ -9,11 +9,12 @@ frozen behind a call until the others are through; a call of the first one that 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from random import Random
 from typing import Any, Final
 
 from quitclaim.domain.errors import MovedError
 from tests.proof.search import Bench, points, refused_stops
-from tests.proof.stepping import Process
+from tests.proof.stepping import Process, enabled
 from tests.proof.table import TableFault
 
 FAULTS: Final = (TableFault.APPLIED, TableFault.LOST, TableFault.PARTLY_APPLIED)
@@ -99,6 +100,23 @@ class Case:
         )
 
 
+@dataclass(frozen=True)
+class Example:
+    """A row of the table of writes by itself (`examples`), and what is planted before it happens."""
+
+    row: str
+    clause: str
+
+    @property
+    def command(self) -> str:
+        """The test that has it."""
+        return f"row {self.row}: {self.clause}"
+
+    def as_json(self) -> list[Any]:
+        """Short, as a case is."""
+        return [self.row, self.clause]
+
+
 type Note = Callable[[str, str], None]
 """Told who does what, call by call."""
 
@@ -137,7 +155,8 @@ def played(bench: Bench, case: Case, note: Note = lambda name, what: None) -> li
         for process in processes:
             process.begin()
         for number in case.schedule:
-            advance(processes[number], 1)
+            if number in enabled(processes):  # other code may have come to a send by now, where time stands still
+                advance(processes[number], 1)
         for process in processes:
             advance(process)
         return processes
@@ -235,3 +254,32 @@ def stalled_and_after(bench: Bench) -> Iterator[Case]:
         for call in range(calls_of(bench, first)):
             for meeting in permutations(rest, 2):
                 yield Case(bench.situation.name, (first, *meeting), stall=call, meanwhile=1)
+
+
+def at_random(bench: Bench, count: int, chance: Random) -> Iterator[Case]:
+    """
+    Two to four handlers, each with a rank: the highest that can go on goes on, and now and then it falls to the lowest.
+
+    Few changes of rank find what needs few changes of turn, however many calls lie between them (probabilistic
+    concurrency testing, Burckhardt et al., ASPLOS 2010).
+    """
+    for _ in range(count):
+        names = tuple(chance.sample(list(bench.handlers), min(chance.choice((2, 3, 3, 4)), len(bench.handlers))))
+        ranks = list(range(len(names)))
+        chance.shuffle(ranks)
+        falls = {chance.randrange(48) for _ in range(chance.randrange(1, 5))}
+        yield Case(bench.situation.name, names, schedule=_by_rank(bench, names, ranks, falls))
+
+
+def _by_rank(bench: Bench, names: tuple[str, ...], ranks: list[int], falls: set[int]) -> tuple[int, ...]:
+    processes = bench.processes(names)
+    for process in processes:
+        process.begin()
+    schedule: list[int] = []
+    while able := enabled(processes):
+        chosen = max(able, key=lambda number: ranks[number])
+        schedule.append(chosen)
+        processes[chosen].advance()
+        if len(schedule) in falls:
+            ranks[chosen] = min(ranks) - 1
+    return tuple(schedule)

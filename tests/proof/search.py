@@ -18,7 +18,7 @@ from tests.proof.judge import faults_at_rest, faults_of_state
 from tests.proof.meetings import Meetings
 from tests.proof.recovery import to_rest
 from tests.proof.report import SEED
-from tests.proof.scripts import SITUATIONS, Handler, Scene, Situation
+from tests.proof.scripts import Handler, Scene, Situation
 from tests.proof.stepping import Process, TouchedError, explore
 from tests.proof.world import World
 
@@ -189,7 +189,9 @@ def _met(
 
 def situation_named(name: str) -> Situation:
     """By its name."""
-    return next(situation for situation in SITUATIONS if situation.name == name)
+    from tests.proof.scripts import EVERY
+
+    return next(situation for situation in EVERY if situation.name == name)
 
 
 def tell(case: "Case", bench: Bench | None = None) -> int:

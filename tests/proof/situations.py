@@ -3,12 +3,13 @@ More situations, for what happens rarely: each is here because something that th
 and nowhere else. Registered as those of `scripts`, and taken up by every technique.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 from quitclaim.domain.attention import Subject
-from quitclaim.domain.errors import IdempotencyMismatchError, QuitclaimError
+from quitclaim.domain.errors import IdempotencyMismatchError, QuitclaimError, StateConflictError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     AUTHORIZATION_MS,
@@ -50,6 +51,7 @@ from tests.proof.scripts import (
     confirmed,
     connected,
     disconnected,
+    generation,
     handler_acknowledge,
     handler_callback,
     handler_confirm,
@@ -108,7 +110,8 @@ def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
 def handler_retry(ports: Ports) -> Any:
     """An operator has every pending revocation tried again; it is on record, and it is due."""
     for rid in ports.look(lambda world: _rids(world, "pending")):
-        retry(Subject(rid=rid), ASKED, ports.operating)
+        with acting(ports, "retry"):
+            retry(Subject(rid=rid), ASKED, ports.operating)
         _on_record(ports, "retry", rid)
         item, now = ports.aside_item(Key(f"Q#{rid}", "Q")), ports.clock.now()
         if item is not None and item["state"] == "pending" and item["next"] > now:
@@ -119,9 +122,20 @@ def handler_operator(ports: Ports) -> Any:
     """An operator closes the notices of deleted owners; it is on record."""
     for rid in ports.look(lambda world: _rids(world, "unsupported", "expired", "unconfirmed")):
         was_open = "acknowledged" not in (ports.item(Key(f"Q#{rid}", "Q")) or {})
-        acknowledge_for_deleted(Subject(rid=rid), ASKED, ports.operating)
+        with acting(ports, "acknowledge"):
+            acknowledge_for_deleted(Subject(rid=rid), ASKED, ports.operating)
         if was_open:
             _on_record(ports, "acknowledge", rid)
+
+
+@contextmanager
+def acting(ports: Ports, action: str) -> Iterator[None]:
+    """An operator does this: whatever is written of revocations and exchanges is on record before."""
+    ports.process.acts = action
+    try:
+        yield
+    finally:
+        ports.process.acts = ""
 
 
 def _on_record(ports: Ports, action: str, rid: str) -> None:
@@ -136,7 +150,12 @@ def handler_confirm_held(ports: Ports) -> Any:
         lambda world: [item["SK"].split("#")[2] for item in _of_type(world, "exchange") if item["outcome"] == "held"]
     )
     code = next((Secret(f"code/{id_}") for id_ in held), None)
-    return confirmed(ports, REF, code or Secret("code/none"), is_right=code is not None)
+    try:
+        return confirmed(ports, REF, code or Secret("code/none"), is_right=code is not None)
+    except StateConflictError:
+        if code is not None:
+            ports.neglected("DESIGN 16: the owner brought the right code, and is told to come later")
+        raise
 
 
 def handler_sweep_of(ref: ConnectionRef) -> Handler:
@@ -152,6 +171,22 @@ def handler_sweep_of(ref: ConnectionRef) -> Handler:
         return revoke(rids, SweepDeadline(), ports.revoking)
 
     return run
+
+
+def handler_new_life(ports: Ports) -> Any:
+    """Everything at once: disconnected, revoked, purged, closed, and connected again."""
+    disconnected(ports, REF, generation(ports, REF))
+    handler_sweep(ports)
+    handler_reconcile(ports)
+    return handler_connect_again(ports)
+
+
+def handler_connect_again(ports: Ports) -> Any:
+    """The app starts again, and the user comes back with a code."""
+    started = start(StartRequest(REF, CLIENT, None, again=True), ports.connecting)
+    if started.ticket is not None:
+        return handler_callback(_visited_by(ports, started.ticket))(ports)
+    return None
 
 
 def handler_keyed_start(ref: ConnectionRef = REF) -> Handler:
@@ -282,11 +317,16 @@ def _opened(world: World) -> tuple[Callback, Secret]:
 
 
 def _visited(world: World, ticket: Secret) -> tuple[Callback, Secret]:
-    visit = world.run(handler_visit(ticket))
-    code = f"{REF.tenant}/{REF.owner}/{REF.connection}/{len(world.ledger.codes)}"
-    world.ledger.consent(code, "alice")
+    return world.run(lambda ports: _visited_by(ports, ticket)), ticket
+
+
+def _visited_by(ports: Ports, ticket: Secret) -> Callback:
+    """The link is opened, and the user consents; the callback that the browser would bring."""
+    visit = open_link(ticket, BASE, ports.connecting)
+    code = f"{REF.tenant}/{REF.owner}/{REF.connection}/{len(ports.world.ledger.codes)}"
+    ports.world.ledger.consent(code, "alice")
     state = Secret(visit.url.split("state=")[1])
-    return Callback(CLIENT, state, Secret(code), None, (), {visit.cookie: visit.binding.reveal()}), ticket
+    return Callback(CLIENT, state, Secret(code), None, (), {visit.cookie: visit.binding.reveal()})
 
 
 @situation("start with a key", Kind())
@@ -574,6 +614,7 @@ def owner_deleted(world: World) -> Made:
     """Two connections are to be stopped."""
     connected(world)
     connected(world, SECOND)
+    world.now += MINUTE
     world.run(handler_delete())
     return Scene(), {
         "reconcile": handler_reconcile,
@@ -691,6 +732,29 @@ def reconnected(world: World) -> Made:
         "sweep": handler_sweep,
         "start": handler_start(),
     }
+
+
+@situation("a new life meanwhile", Kind(), TOKEN_REACH[0])
+def new_life(world: World) -> Made:
+    """Requests of the first life are under way, and the connection begins a second one."""
+    connected(world)
+    world.now += HOUR_MS
+    return Scene(), {
+        "token": handler_token(),
+        "report": handler_report(),
+        "disconnect": handler_disconnect(),
+        "new life": handler_new_life,
+        "reconcile": handler_reconcile,
+    }
+
+
+@situation("a new life meanwhile, the first one ended by the provider", Kind(), TOKEN_REACH[0])
+def new_life_refused(world: World) -> Made:
+    """The same, and the first grant is dead."""
+    made = new_life(world)
+    for token in world.ledger.alive():
+        world.ledger.tokens[token.name] = replace(token, alive=False, why_dead="by the user")
+    return made
 
 
 def begin_of(world: World) -> int:

@@ -94,6 +94,8 @@ class Process:
     has_looked: bool = False
     ids_taken: int = 0
     paused_ms: int = 0
+    acts: str = ""  # what an operator does in it, which must be on record first
+    epochs: dict[str, int] = field(default_factory=dict)  # of the owners that it read, as it read them
     _green: Any = None
     _parent: Any = None
     history: list[str] = field(default_factory=list)
@@ -145,6 +147,7 @@ class Process:
 
     def begin_anew(self, *left: Any) -> None:
         """From here on a handler remembers nothing but what is *left* to do, its clock, and how many ids it took."""
+        self.epochs.clear()
         if self.is_driven:
             anew = (left, self.clock_read, self.paused_ms, self.ids_taken, frozenset(self.received))
             self._ask(Request(lambda: None, anew=anew))

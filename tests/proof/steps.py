@@ -208,7 +208,7 @@ def _is_held(world: "World", revocation: Item) -> bool:
 
 def _grant(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
     if after is None:
-        yield from _grant_gone(world, changes, before)
+        yield from _grant_gone(world, changes, before, now)
         return
     if before is None or after["generation"] != before["generation"] or after["rid"] != before["rid"]:
         if before is not None:
@@ -230,10 +230,13 @@ def _grant(world: "World", changes: Mapping[Key, Change], before: Item | None, a
             yield "I-2: a lease without its attempt on record"
 
 
-def _grant_gone(world: "World", changes: Mapping[Key, Change], before: Item | None) -> Iterable[str]:
+def _grant_gone(world: "World", changes: Mapping[Key, Change], before: Item | None, now: int) -> Iterable[str]:
     made = [new for old, new in changes.values() if old is None and new is not None]
     if before is not None and not any(item["PK"] == f"Q#{before['rid']}" for item in made):
         yield "I-1: a grant is gone, and nothing was queued for it"
+    is_given_up = any(item["ty"] == "intent" and item["reason"] == "refresh_unconfirmed" for item in made)
+    if before is not None and is_given_up and before.get("lease_until", 0) + GUARD_MS > now:
+        yield "row 21: given up while its refresh is under way"
     is_rejected = any(item["ty"] == "intent" and item["reason"] == "grant_rejected" for item in made)
     if before is not None and is_rejected and not world.seen.refusals:
         alive = {token.name for token in world.ledger.alive()} & world.tokens_in(before["use"])
@@ -381,6 +384,8 @@ def _closed(world: "World", intent: Item, now: int) -> Iterable[str]:
             is_left = world.is_deleted(pk) and item.get("deadline", item["queued"]) + COMPACT_MS <= now
             if item["state"] == "pending" or (is_open and not is_left):
                 yield f"I-13: closed although {item['PK']} is {item['state']}"
+            if item["state"] == "parked" and not has_live_in_reach(world, item):
+                yield f"custody rule 11: closed although {item['PK']} is about to wake"
         elif item["ty"] == "exchange" and item["PK"] == pk and item["SK"].split("#")[1] == connection:
             is_open = item["outcome"] in ("open", "held") and not world.is_deleted(pk)
             is_left = world.is_deleted(pk) and item["ends"] + COMPACT_MS <= now

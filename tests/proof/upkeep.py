@@ -59,7 +59,7 @@ from tests.proof.scripts import (
     passing,
     situation,
 )
-from tests.proof.situations import ASKED, handler_delete, handler_operator, handler_report
+from tests.proof.situations import ASKED, acting, handler_delete, handler_operator, handler_report
 from tests.proof.world import OpenVault, Ports, SweepDeadline, World
 
 DAY_MS: Final = 24 * HOUR_MS
@@ -213,7 +213,8 @@ def _asking(world: World) -> frozenset[str]:
 def handler_operator_of_exchange(ports: Ports) -> Any:
     """An operator closes the notices of a deleted owner's exchanges that nobody saw the end of."""
     for subject in ports.look(_unconfirmed_of_deleted):
-        acknowledge_for_deleted(Subject.read(subject), ASKED, ports.operating)
+        with acting(ports, "acknowledge"):
+            acknowledge_for_deleted(Subject.read(subject), ASKED, ports.operating)
 
 
 def _unconfirmed_of_deleted(world: World) -> list[str]:

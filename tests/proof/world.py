@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 from zlib import crc32
 
 from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
+from quitclaim.domain.attention import Subject
 from quitclaim.domain.errors import KeyUnavailableError, SealBrokenError, StoreError
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
@@ -90,6 +91,15 @@ class Seen:
             neglected=list(self.neglected),
             proven=set(self.proven),
         )
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Who writes: the clock that it read last, what it does as an operator, the epochs of owners as it read them."""
+
+    clock_read: int
+    acts: str
+    epochs: Mapping[str, int]
 
 
 type Live = tuple[str, str, int, int]
@@ -237,13 +247,18 @@ class World:
         owner = self.table.item(Key(partition, "OWNER"))
         return owner is not None and "deleted_at" in owner
 
-    def committed(self, before: Mapping[Key, Mapping[str, Any] | None], clock_read: int) -> None:
-        """A call of the table is over: judge what it changed, by the clock that its writer read last."""
+    def committed(self, before: Mapping[Key, Mapping[str, Any] | None], by: "Writer") -> None:
+        """A call of the table is over: judge what it changed, by what its writer knew."""
         if not before or not self.is_sound:
             return
         changes = {key: (old, self.table.item(key)) for key, old in before.items()}
-        for fault in faults_of_step(self, changes, clock_read):
+        for fault in faults_of_step(self, changes, by.clock_read):
             self.violation(fault)
+        for key, (old, new) in changes.items():
+            if by.acts and old != new and not self._is_on_record(by.acts, key, new):
+                self.violation(f"row 54: an operator's {by.acts} of {key.pk} {key.sk} came before its record")
+            if _begins_something(old, new) and by.epochs.get(key.pk, 0) < self._epoch(key.pk):
+                self.violation(f"P-16: {key.sk} of {key.pk} was decided by who read its owner before a restore")
         if self.asked:
             now = self.live_now()
             self.asked = {name: live | now for name, live in self.asked.items()}
@@ -251,6 +266,21 @@ class World:
     def asks(self, name: str) -> None:
         """A process asks for a token: from now on it is known what was live meanwhile."""
         self.asked[name] = self.live_now()
+
+    def _is_on_record(self, action: str, key: Key, item: Mapping[str, Any] | None) -> bool:
+        if item is None or item["ty"] not in ("revocation", "exchange"):
+            return True
+        subject = str(Subject(rid=key.pk[2:]))
+        if item["ty"] == "exchange":
+            _, tenant, owner = key.pk.split("#")
+            _, connection, id_ = key.sk.split("#")
+            subject = str(Subject(ref=ConnectionRef(tenant, owner, connection), exchange=id_))
+        audits = [each for each in self.table.items() if each["ty"] == "audit"]
+        return any(each["action"] == action and each["subject"] == subject for each in audits)
+
+    def _epoch(self, partition: str) -> int:
+        owner = self.table.item(Key(partition, "OWNER"))
+        return 0 if owner is None else int(owner["epoch"])
 
     def live_now(self) -> frozenset[Live]:
         """What may be handed out at this instant: owner and connection, generation, token version."""
@@ -266,6 +296,15 @@ class World:
         self.violation(f"C-42: {kind} failed with {type(fault).__name__}: {fault}")
 
 
+def _begins_something(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+    """Whether a connection is started, an exchange begun or a grant installed."""
+    if after is None:
+        return False
+    if after["ty"] == "connection":
+        return after["state"] == "authorizing" and after["generation"] != (before or {}).get("generation")
+    return before is None and after["ty"] in ("exchange", "grant")
+
+
 class SteppedTable:
     """`ports.Table` and `ports.WholeTable` that stop before each call."""
 
@@ -275,13 +314,21 @@ class SteppedTable:
         self._process = process
 
     def get(self, key: Key) -> Any:
-        return self._do("get", frozenset({_thing(key)}), False, lambda: self._table.get(key))
+        return self._seen([self._do("get", frozenset({_thing(key)}), False, lambda: self._table.get(key))])[0]
 
     def batch_get(self, keys: Sequence[Key]) -> Any:
         if self._world.batch_order is not None:  # DynamoDB reads the keys of a batch one by one, in no order
             found = {key: self.get(key) for key in self._world.batch_order(keys)}
             return [found[key] for key in keys]
-        return self._do("batch_get", frozenset(map(_thing, keys)), False, lambda: self._table.batch_get(keys))
+        things = frozenset(map(_thing, keys))
+        return self._seen(self._do("batch_get", things, False, lambda: self._table.batch_get(keys)))
+
+    def _seen(self, items: Any) -> Any:
+        """Of which epoch the process knows the owners to be."""
+        for item in items:
+            if item is not None and item.get("SK") == "OWNER":
+                self._process.epochs[item["PK"]] = item["epoch"]
+        return items
 
     def query(
         self, pk: str, prefix: str = "", *, limit: int | None = None, after: Mapping[str, Any] | None = None
@@ -320,7 +367,7 @@ class SteppedTable:
         *,
         reads_all: bool = False,
     ) -> Any:
-        clock_read = self._process.clock_read
+        by = Writer(self._process.clock_read, self._process.acts, dict(self._process.epochs))
 
         def done() -> Any:
             fault = self._process.faults.pop(self._process.calls - 1, None)
@@ -334,7 +381,7 @@ class SteppedTable:
                 finally:
                     self._world.table.watch()
             finally:
-                self._world.committed(before, clock_read)
+                self._world.committed(before, by)
 
         return self._process.step(Call(what, things, changes, reads_all=reads_all), done)
 
@@ -631,13 +678,17 @@ class SimulatedClient:
         token = refresh_token.reveal()
 
         def is_record(item: Mapping[str, Any]) -> bool:
+            """A stop may take the record over as an expected successor while the request is on its way."""
             if item.get("ty") == "exchange":  # of an import: the token lies sealed on it
                 is_open = item["kind"] == "import" and item["outcome"] == "open" and item["ends"] > self._now
                 return is_open and token in self._world.tokens_in(item.get("use", b""))
-            return item.get("ty") == "grant" and bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
+            if item.get("ty") == "revocation":
+                return bool(item.get("expected")) and token in self._world.seen.sealed_in.get(item["PK"][2:], ())
+            is_leased = bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
+            return item.get("ty") == "grant" and is_leased and token in self._world.tokens_in(item["use"])
 
         def act() -> TokenAnswer:
-            self._must_be_recorded("refresh", is_record, or_stopped=True)
+            self._must_be_recorded("refresh", is_record)
             live = self._live()
             answer = self._tokens("refresh", lambda: self._world.ledger.refresh(token, self._world.now))
             hurt = [name for name in sorted(live) if self._world.ledger.tokens[name].why_dead == "reuse"]
@@ -781,14 +832,9 @@ class SimulatedClient:
         self._process.step(Call(f"answer to {what}", frozenset(), changes=False), lambda: None)
         return answer
 
-    def _must_be_recorded(
-        self, what: str, is_record: Callable[[Mapping[str, Any]], bool], *, or_stopped: bool = False
-    ) -> None:
-        """A stop may take the record over as an expected successor while the request is on its way."""
-        for item in self._world.table.items():
-            if is_record(item) or (or_stopped and item.get("ty") == "revocation" and item.get("expected")):
-                return
-        self._world.violation(f"I-2: a {what} request left without its record")
+    def _must_be_recorded(self, what: str, is_record: Callable[[Mapping[str, Any]], bool]) -> None:
+        if not any(map(is_record, self._world.table.items())):
+            self._world.violation(f"I-2: a {what} request left without its record")
 
 
 class SimulatedClients:
@@ -903,6 +949,10 @@ class Ports:
     def neglected(self, text: str) -> None:
         """Something was left undone although nobody disturbed it."""
         self.aside(lambda world: world.seen.neglected.append(text))
+
+    def at_once(self, act: Callable[[World], None]) -> Callable[[], None]:
+        """To be done in a step: something that is no flow of ours."""
+        return lambda: act(self._world)
 
     def pass_time(self, ms: int) -> Callable[[], None]:
         """To be done in a step: time passes."""

@@ -43,6 +43,7 @@ from quitclaim.store.keys import (
     marker_key,
     member_key,
     owner_key,
+    receipt_key,
     revocation_key,
     source_key,
     ticket_key,
@@ -114,6 +115,11 @@ def taken(key: Key) -> Spoil:
 def event_taken(kind: EventKind, transition: str, later_ms: int = 0) -> Spoil:
     """The transition was told already."""
     return lambda stage: stage.stand_in.plant(event_key(Event(kind, REF, transition, stage.now + later_ms)))
+
+
+def receipt_taken(rid: str) -> Spoil:
+    """The receipt was written already."""
+    return lambda stage: stage.stand_in.plant(receipt_key(OWNER, stage.now, rid))
 
 
 def owner_moves(write: str = "owner") -> tuple[Refusal, ...]:
@@ -451,6 +457,13 @@ def lapse_link(stage: Stage) -> Act:
     return partial(stage.connects.lapse_link, connection, stage.now)
 
 
+def left_behind(stage: Stage) -> Act:
+    exchange = stage.begun()
+    late_revocation_of = late_revocation(stage, exchange)
+    stage.connects.queue_late_grant(exchange, CLIENT, late_revocation_of, intent_generation=None)
+    return partial(stage.connects.leave_behind, stage.connection(), stage.exchange(), stage.now)
+
+
 # --- tokens ----------------------------------------------------------------------------------------------------------
 
 
@@ -551,6 +564,16 @@ def orphan_beside_its_grant(stage: Stage) -> Act:
         found=before,
         stopped=None,
         intent_generation=None,
+    )
+
+
+def orphan_beside_a_free_grant(stage: Stage) -> Act:
+    leased(stage)
+    stage.stand_in.alter(GRANT, remove=("lease", "lease_until"))
+    free = stage.grant()
+    orphan = orphan_of(stage, free, "attempt-1")
+    return partial(
+        stage.tokens.queue_orphan, free, "attempt-1", orphan, found=free, stopped=None, intent_generation=None
     )
 
 
@@ -669,6 +692,8 @@ PARK_REFUSALS = (
     Refusal("the account moved", "account", moved(ACCOUNT_KEY)),
     Refusal("nothing lives there", "account", has(ACCOUNT_KEY, live=0)),
     Refusal("it has a marker", "marker", taken(marker_key(CLIENT, ACCOUNT, "r-1"))),
+    Refusal("it has a receipt", "receipt", receipt_taken("r-1")),
+    Refusal("told", "event", event_taken(EventKind.REVOCATION_RELEASED, "r-1")),
 )
 
 
@@ -745,6 +770,7 @@ FINISH_REFUSALS = (
     Refusal("it moved", "revocation", moved(REVOCATION)),
     Refusal("somebody finished it", "revocation", has(REVOCATION, finished=1)),
     Refusal("the barrier is gone", "barrier", gone(BARRIER)),
+    Refusal("it has a receipt", "receipt", receipt_taken("r-1")),
 )
 
 
@@ -771,6 +797,11 @@ def wake_of_the_family(stage: Stage) -> Act:
     park_beside_the_family(stage)()
     stage.stopped()
     return partial(stage.reconciles.wake, stage.revocation("attempt-1"), None, stage.now)
+
+
+def postpone(stage: Stage) -> Act:
+    stage.queued()
+    return partial(stage.reconciles.postpone, stage.intent(), stage.now + 60_000)
 
 
 def purge_done(stage: Stage) -> Act:
@@ -865,7 +896,11 @@ ROWS: tuple[Row, ...] = (
         "1 start again",
         start_again,
         3,
-        (*owner_moves(), Refusal("the connection moved", "connection", moved(CONNECTION))),
+        (
+            *owner_moves(),
+            Refusal("the connection moved", "connection", moved(CONNECTION)),
+            Refusal("the ticket is there", "ticket", taken(ticket_key(digest("ticket of google 2")))),
+        ),
     ),
     Row(
         "1 start over a held one",
@@ -875,6 +910,7 @@ ROWS: tuple[Row, ...] = (
             *exchange_is_held(within=False),
             *HOLD_IS_FREE,
             Refusal("another exchange is in flight", "barrier", has(BARRIER, in_flight="other#x-9")),
+            Refusal("told", "event", event_taken(EventKind.CONNECTION_FAILED, "x-1")),
         ),
     ),
     Row(
@@ -909,7 +945,10 @@ ROWS: tuple[Row, ...] = (
         "3 discard for good",
         partial(discard, final=True),
         3,
-        (Refusal("the connection moved", "connection", moved(CONNECTION)),),
+        (
+            Refusal("the connection moved", "connection", moved(CONNECTION)),
+            Refusal("told", "event", event_taken(EventKind.CONNECTION_FAILED, "google#1")),
+        ),
     ),
     Row("4 begin", partial(begin, with_barrier=False), 5, begin_refusals(with_barrier=False)),
     Row("4 begin behind a barrier", partial(begin, with_barrier=True), 5, begin_refusals(with_barrier=True)),
@@ -976,7 +1015,12 @@ ROWS: tuple[Row, ...] = (
         5,
         (*RELEASE_REFUSALS, Refusal("the hold is not over", "exchange", has(EXCHANGE, hold_ends=FAR))),
     ),
-    Row("10 end, refused", partial(end, unconfirmed=False), 4, END_REFUSALS),
+    Row(
+        "10 end, refused",
+        partial(end, unconfirmed=False),
+        4,
+        (*END_REFUSALS, Refusal("told", "event", event_taken(EventKind.CONNECTION_FAILED, "x-1"))),
+    ),
     Row("10 end, unknown", partial(end, unconfirmed=True), 4, END_REFUSALS),
     Row("10 end without a connection", partial(end, unconfirmed=True, connection=False), 3),
     Row(
@@ -1073,6 +1117,16 @@ ROWS: tuple[Row, ...] = (
             Refusal("the connection moved", "connection", moved(CONNECTION)),
             Refusal("it left authorizing", "connection", has(CONNECTION, state="failed")),
             Refusal("the link still lives", "connection", has(CONNECTION, lapse_at=FAR)),
+            Refusal("told", "event", event_taken(EventKind.CONNECTION_FAILED, "google#1")),
+        ),
+    ),
+    Row(
+        "15 left behind",
+        left_behind,
+        2,
+        (
+            Refusal("the connection moved", "connection", moved(CONNECTION)),
+            Refusal("told", "event", event_taken(EventKind.CONNECTION_FAILED, "x-1")),
         ),
     ),
     Row(
@@ -1103,8 +1157,15 @@ ROWS: tuple[Row, ...] = (
         (
             Refusal("it is queued", "revocation", taken(ORPHAN)),
             Refusal("the grant is of another generation", "grant", has(GRANT, generation=9)),
+            Refusal("another's lease", "grant", has(GRANT, lease="attempt-9")),
             Refusal("the grant is gone", "grant", gone(GRANT)),
         ),
+    ),
+    Row(
+        "20 orphan beside a grant that nobody refreshes",
+        orphan_beside_a_free_grant,
+        3,
+        (Refusal("somebody does", "grant", has(GRANT, lease="attempt-9", lease_until=FAR)),),
     ),
     Row(
         "20 orphan after a stop",
@@ -1129,7 +1190,11 @@ ROWS: tuple[Row, ...] = (
         "23 disconnect",
         stop,
         9,
-        (*STOP_REFUSALS, Refusal("the key was used", "idempotency", taken(idempotency_key(REF.tenant, "key-digest")))),
+        (
+            *STOP_REFUSALS,
+            Refusal("the key was used", "idempotency", taken(idempotency_key(REF.tenant, "key-digest"))),
+            Refusal("told", "event", event_taken(EventKind.CONNECTION_REVOKING, "google#1")),
+        ),
     ),
     Row("23 disconnect without an account", partial(stop, account=None), 7),
     Row("23 disconnect without a grant", stop_without_a_grant, 4),
@@ -1234,7 +1299,12 @@ ROWS: tuple[Row, ...] = (
             Refusal("the deadline is not over", "revocation", has(REVOCATION, deadline=FAR)),
         ),
     ),
-    Row("39 finish", finish, 4, FINISH_REFUSALS),
+    Row(
+        "39 finish",
+        finish,
+        4,
+        (*FINISH_REFUSALS, Refusal("told", "event", event_taken(EventKind.REVOCATION_CONFIRMED, "r-1"))),
+    ),
     Row("39 finish of a notice", partial(finish, state=RevocationState.UNCONFIRMED), 4, FINISH_REFUSALS),
     Row("39 finish without a barrier", partial(finish, has_barrier=False), 3),
     Row(
@@ -1257,6 +1327,7 @@ ROWS: tuple[Row, ...] = (
             Refusal("it is parked", "revocation", has(REVOCATION, state="parked")),
             Refusal("it is acknowledged", "revocation", has(REVOCATION, acknowledged=1)),
             Refusal("the barrier is gone", "barrier", gone(BARRIER)),
+            Refusal("told", "event", event_taken(EventKind.REMOVAL_ACKNOWLEDGED, "r-1")),
         ),
     ),
     Row(
@@ -1267,6 +1338,17 @@ ROWS: tuple[Row, ...] = (
             Refusal("its grant came", "exchange", has(EXCHANGE, outcome="cleanup")),
             Refusal("its window is not over", "exchange", has(EXCHANGE, ends=FAR)),
             Refusal("it is acknowledged", "exchange", has(EXCHANGE, acknowledged=1)),
+            Refusal("told", "event", event_taken(EventKind.REMOVAL_ACKNOWLEDGED, "x-1")),
+        ),
+    ),
+    Row(
+        "42 looked at again later",
+        postpone,
+        1,
+        (
+            Refusal("it moved", "intent", moved(INTENT)),
+            Refusal("it is closed", "intent", has(INTENT, closed=1)),
+            Refusal("it is gone", "intent", gone(INTENT)),
         ),
     ),
     Row(
@@ -1276,6 +1358,7 @@ ROWS: tuple[Row, ...] = (
         (
             Refusal("another stop's token", "intent", has(INTENT, token="another")),
             Refusal("it is done", "intent", has(INTENT, purge="done")),
+            Refusal("told", "event", event_taken(EventKind.PURGE_COMPLETED, "google#1")),
         ),
     ),
     Row(
@@ -1288,7 +1371,12 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row("46 a connection that waits", move, 1, (Refusal("it moved", "connection", moved(CONNECTION)),)),
-    Row("47 close", close, 4, CLOSE_REFUSALS),
+    Row(
+        "47 close",
+        close,
+        4,
+        (*CLOSE_REFUSALS, Refusal("told", "event", event_taken(EventKind.CONNECTION_REVOKED, "google#1"))),
+    ),
     Row("47 close of a lost generation", close_of_a_lost_generation, 3),
     Row(
         "47 close beside a living grant",

@@ -6,11 +6,12 @@ from functools import partial
 import pytest
 
 from quitclaim.domain.errors import MovedError
+from quitclaim.domain.events import EventKind
 from quitclaim.domain.limits import GUARD_MS, REFRESH_LEASE_MS
 from quitclaim.domain.tokens import Grant
 from tests.store import rows, test_rows
 from tests.store.more_rows import arranged_by
-from tests.store.rows import GRANT, Act, Refusal, Row, gone, has, moved
+from tests.store.rows import GRANT, Act, Refusal, Row, event_taken, gone, has, moved
 from tests.store.stage import Stage
 
 
@@ -62,6 +63,7 @@ ROWS = (
             Refusal("it moved", "grant", moved(GRANT)),
             Refusal("a refresh is on record", "grant", has(GRANT, attempts=frozenset({"a"}))),
             Refusal("it was told, or its end moved", "grant", has(GRANT, expiring_at=7)),
+            Refusal("told", "event", event_taken(EventKind.CONNECTION_EXPIRING, "google#1#5")),
         ),
     ),
 )

@@ -1,0 +1,96 @@
+"""
+T-13: every clause, check, action, order and guard left out once, and each time somebody notices.
+
+CI tries each mutant's checked-in killer (`killers.json`), and looks further only where that fails. The nightly run
+looks for all of them again.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.proof.broken import Broken, Killer, Mutant
+from tests.proof.cases import Case
+from tests.proof.mutants import (
+    REFRESH,
+    Hunt,
+    known_mutants,
+    read_equivalent,
+    read_killers,
+    search,
+    wanted_of,
+    write_killers,
+)
+from tests.proof.report import FOLDER, NIGHTLY, note
+from tests.proof.scripts import EVERY
+from tests.proof.survey import Survey
+
+SHARES: Final = 8
+BROKEN: Final = Broken()
+
+
+@cache
+def _seen() -> tuple[Hunt, Survey]:
+    """What intact code writes when nothing disturbs it, and in the cases that kill a mutant."""
+    hunt = Hunt(BROKEN)
+    return hunt, hunt.seen(read_killers().values())
+
+
+def test_every_mutant_has_its_killer_and_every_killer_its_mutant() -> None:
+    """What is written today is what the files speak of; a killer is right where nothing is broken."""
+    seen = _seen()[1]
+    wanted, killers = wanted_of(seen.mutants(), read_equivalent()), read_killers()
+
+    assert seen.violations == [], f"wrong without any mutant: {seen.violations}"
+    assert sorted(wanted.wanted.keys() - killers.keys()) == [], f"nothing is known to kill these: {REFRESH}"
+    assert sorted(killers.keys() - wanted.wanted.keys()) == [], f"there are no such mutants any more: {REFRESH}"
+    assert wanted.stale == [], "excused in equivalent.json, and there are no such mutants any more"
+
+
+@pytest.mark.parametrize("share", range(SHARES))
+def test_every_mutant_is_noticed(share: int) -> None:
+    """
+    Its killer goes wrong; of one that stands behind something, in a way in which that alone does not. Where the calls
+    of a flow have shifted since, another case may do.
+    """
+    killers = read_killers()
+    wanteds = wanted_of(known_mutants(), read_equivalent())
+    mine = list(wanteds)[share::SHARES]
+    survivors: list[str] = []
+    for wanted in mine:
+        killer = killers.get(wanted.id)
+        if killer is None or not BROKEN.kills(killer, wanted.mutant, wanted.beyond):
+            hunt, seen = _seen()
+            killer = hunt.killer(wanted, seen, killer)
+        if killer is None:
+            survivors.append(wanted.id)
+
+    note("T-13 mutants", len(mine), len(survivors))
+    assert survivors == []
+
+
+@pytest.mark.skipif(not NIGHTLY, reason="hours: the nightly run looks for every killer again")
+@pytest.mark.timeout(86_400)
+def test_every_killer_is_found_again() -> None:
+    """The full search, as if nothing were known. What it found lies under build/."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    survivors = search(again=True, deep=True, path=FOLDER / "killers.json")
+
+    note("T-13 mutants, searched for again", len(read_killers()), len(survivors))
+    assert survivors == []
+
+
+def test_a_mutant_that_nobody_would_notice_is_told_of(tmp_path: Path) -> None:
+    """The machine itself can fail: code that is whole has no killer, and a killer of something else kills nothing."""
+    seen = _seen()[1]
+    id_, killer = next(iter(read_killers().items()))
+    write_killers({id_: killer}, tmp_path / "killers.json")
+
+    assert read_killers(tmp_path / "killers.json") == {id_: killer}
+    assert BROKEN.first(Mutant(), [killer.case]) is None
+    assert BROKEN.kills(killer, Mutant.of(id_))
+    assert not BROKEN.kills(Killer(Case(EVERY[0].name, ("callback",)), ""), Mutant.of(id_))
+    assert not BROKEN.kills(killer, Mutant.of(id_), beyond=Mutant.of(id_))
+    assert "connect.begin / put exchange / nothing like it" not in {each.id for each in seen.mutants()}
