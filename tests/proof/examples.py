@@ -153,8 +153,8 @@ def forget_renewal_of_nobody(stage: Stage) -> Act:
     return act
 
 
-def import_with_an_old_key(stage: Stage) -> Act:
-    act = rows.begin_import(stage, again=False)
+def with_an_old_key(stage: Stage, arrange: Callable[[Stage], Act]) -> Act:
+    act = arrange(stage)
     stage.stand_in.plant(idempotency_key(REF.tenant, "key-digest"), expires=1)
     return act
 
@@ -229,7 +229,16 @@ MORE: Final = (
         ),
     ),
     Row("61 renewal that nobody holds", forget_renewal_of_nobody, 1),
-    Row("14 import with a key that counts no longer", import_with_an_old_key, 5),
+    Row(
+        "14 import with a key that counts no longer",
+        partial(with_an_old_key, arrange=partial(rows.begin_import, again=False)),
+        5,
+    ),
+    Row(
+        "62 source with a key that counts no longer",
+        partial(with_an_old_key, arrange=partial(rows.start_source, again=False)),
+        5,
+    ),
     Row(
         "47 close beside another connection's attempt",
         close_beside_another_attempt,

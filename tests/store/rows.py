@@ -1092,6 +1092,7 @@ ROWS: tuple[Row, ...] = (
             Refusal("the state is discarded", "authorization", has(authorization_key("state-9"), discarded_at=1)),
             Refusal("the state has expired", "authorization", has(authorization_key("state-9"), expires=1)),
             Refusal("it is bound to another browser", "authorization", has(authorization_key("state-9"), binding="x")),
+            Refusal("it is another client's", "authorization", has(authorization_key("state-9"), client="x")),
             Refusal("the connection is stopped", "connection", has(CONNECTION, state="revoking")),
             Refusal("the connection has another life", "connection", has(CONNECTION, generation=9)),
         ),
