@@ -720,6 +720,33 @@ def test_an_orphan_beside_its_grant_is_revoked_with_it(world: World) -> None:
     assert world.connection().state == "revoked"
 
 
+@pytest.mark.rule("U-9", "RB-41")
+def test_a_late_answer_that_repeats_the_live_token_does_not_end_it(new_world: Worlds) -> None:
+    """
+    Both kinds are taken and a call ends only one: of the late answer the access token is revoked. The refresh token
+    that came with it, or that it was asked with, is the live grant's (custody rule 7).
+    """
+    world = connected(new_world(revocation__reach="token", **STATIC), left_ms=0)
+    late: list[str] = []
+
+    def taken_over() -> None:
+        late.append(world.server.of_kind("access_token")[-1])
+        world.clock.move(ms=REFRESH_LEASE_MS + GUARD_MS)
+        assert world.token().token_version == 2
+
+    world.server.next("/token", after(taken_over))
+    assert world.token().token_version == 2
+
+    assert [each["takes"] for each in world.items("revocation")] == ["access_token"]
+    world.minutes_pass(2)
+    assert world.server.state_of(late[0]) == "revoked"
+    (living,) = world.server.live("refresh_token")
+    assert {each["state"] for each in world.items("revocation")} <= {"confirmed"}
+    world.clock.move(ms=HOUR_MS)
+    assert world.token().token_version == 3
+    assert world.server.live("refresh_token") == [living]
+
+
 @pytest.mark.rule("S-21")
 def test_an_account_that_changes_at_a_refresh_ends_the_grant(new_world: Worlds) -> None:
     """Another account's token is not ours to use; it is queued, and the grant is not trusted any more (S-21)."""

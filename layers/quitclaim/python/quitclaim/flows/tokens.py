@@ -519,7 +519,8 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
     Only after a look at what is there shows that it is not stored after all (custody rule 7).
     """
     ref, version = before.ref, before.tv + 1
-    orphan = _queued(before, attempt, version, material, client, world)
+    whole = _queued(before, attempt, version, material, client, world)
+    orphan: Revocation | None = whole
     for _ in range(TRIES):
         found = world.reads.grant(ref, before.pair)
         stopped = world.reads.revocations([before.rid])[before.rid]
@@ -527,8 +528,14 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
             return
         if stopped is not None and attempt in stopped.saved_by:
             return
-        known = {found.fp} if found is not None and found.generation == before.generation else set()
-        is_known = orphan.fp <= (known or (stopped.fp if stopped is not None else frozenset()))
+        orphan = whole
+        if found is not None and found.generation == before.generation:
+            # What the provider gave again is the live grant's; the rest is nobody's.
+            loose = tuple(each for each in material if world.vault.fingerprint(each.token) != found.fp)
+            if len(loose) < len(material):
+                orphan = _queued(before, attempt, version, loose, client, world) if loose else None
+        elif stopped is not None and whole.fp <= stopped.fp:
+            orphan = None
         generations = [
             intent.generation for intent in world.reads.intents(ref) if intent.generation == before.generation
         ]
@@ -536,7 +543,7 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
             world.store.queue_orphan(
                 before,
                 attempt,
-                None if is_known else orphan,  # the provider gave the same token again: the attempt is answered by it
+                orphan,  # None, where the provider gave the same token again: the attempt is answered by it
                 found=found,
                 stopped=stopped,
                 intent_generation=generations[0] if generations else None,
@@ -545,10 +552,11 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
             if "revocation" in moved.seen:
                 return  # queued by an earlier try of this very operation
             continue
-        if not is_known:
+        if orphan is not None:
             world.kick.revoke_now([orphan.rid])
         return
-    world.store.queue_orphan(before, attempt, orphan, found=None, stopped=None, intent_generation=None)
+    if orphan is not None:
+        world.store.queue_orphan(before, attempt, orphan, found=None, stopped=None, intent_generation=None)
 
 
 def _is_mine(found: Grant, before: Grant, attempt: str) -> bool:
