@@ -59,6 +59,7 @@ class Kind:
     has_identity: bool = True
     proves: bool = False  # whose grant it is stands in an ID token, and must be verified
     gives_refresh: bool = True
+    takes_either: bool = False  # a revocation takes access tokens as well; the ledger keeps none of them
     idle_limit_ms: int | None = None
     refresh_ends_ms: int | None = None
 
@@ -66,6 +67,7 @@ class Kind:
     def label(self) -> str:
         """For tables."""
         rest = "/ID token" if self.proves else ""
+        rest += "/either" if self.takes_either else ""
         rest += ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
         rest += ("/idle" if self.idle_limit_ms and self.gives_refresh else "") + (
             "/ends" if self.refresh_ends_ms else ""
@@ -83,7 +85,7 @@ class Kind:
         }[self.refreshing]
         return facts_of(
             revocable=self.revocable,
-            takes="refresh" if self.gives_refresh else "access",
+            takes="either" if self.takes_either else "refresh" if self.gives_refresh else "access",
             reach=self.reach,
             refreshable=self.gives_refresh,
             idle_limit_ms=self.idle_limit_ms,

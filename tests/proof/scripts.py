@@ -358,6 +358,7 @@ TOKEN_REACH: Final = (
     Kind(Refreshing.GRACE, Reach.TOKEN),
     Kind(Refreshing.ROTATING, Reach.TOKEN),
 )
+EITHER: Final = Kind(Refreshing.STATIC, Reach.TOKEN, takes_either=True)
 WIDE: Final = (Kind(Refreshing.STATIC, Reach.AUTHORIZATION), Kind(Refreshing.STATIC, Reach.ACCOUNT))
 
 

@@ -38,6 +38,7 @@ from tests.fakes.breakers import Unbroken
 from tests.proof.ledger import Fault, Kind, Refreshing
 from tests.proof.scripts import (
     BASE,
+    EITHER,
     HOUR_MS,
     OTHER,
     REF,
@@ -678,7 +679,9 @@ def reported(world: World) -> Made:
     }
 
 
-@situation("answer slower than its lease", Kind(), Kind(Refreshing.STATIC), Kind(Refreshing.GRACE), TOKEN_REACH[1])
+@situation(
+    "answer slower than its lease", Kind(), Kind(Refreshing.STATIC), Kind(Refreshing.GRACE), TOKEN_REACH[1], EITHER
+)
 def slow_refresh(world: World) -> Made:
     """The provider refreshes, and its answer comes when the lease is over."""
     connected(world)

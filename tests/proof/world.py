@@ -495,7 +495,7 @@ class OpenVault:
         self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
     ) -> bytes:
         tokens = ",".join(f"{each.kind}={each.token.reveal()}" for each in material)
-        names = frozenset(each.token.reveal() for each in material)
+        names = frozenset(each.token.reveal() for each in material if each.token.reveal().startswith("rt-"))
         self._process.glance(lambda: self._world.seen.sealed_in.setdefault(rid, set()).update(names))
         return self._seal("revoke", rid, generation, token_version, pair, tokens)
 
