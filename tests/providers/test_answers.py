@@ -494,6 +494,28 @@ def test_unknown_already_gone_counts_nothing_as_gone(spec_with):
     assert judge_revoke(spec, answered({"error": "invalid_token"}, 400)).outcome is RevokeOutcome.DEFERRED
 
 
+@pytest.mark.rule("RB-25", "U-8")
+@pytest.mark.parametrize("told", ["already_gone", "ambiguous"])
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (answered({"error": "invalid_client"}, 400), "permanent_error"),
+        (answered({"error": "invalid_request"}, 400), "permanent_error"),
+        (answered({"error": "unauthorized_client"}, 400), "permanent_error"),
+        (answered({"message": "no such client"}, 404), "permanent_error"),  # the entry calls it permanent
+        (answered({"error": "invalid_token"}, 404), None),
+        (answered({"error": "invalid_token"}, 400), None),
+        (answered(b"", 400), None),
+    ],
+)
+def test_a_status_alone_calls_nothing_gone_that_may_be_a_wrong_request(spec_with, told, answer, outcome):
+    """Unless the entry names the error code, a refusal of the client or of the request is ours to mend."""
+    patterns = [{"status": [400, 404]}, {"status": [404], "errors": ["invalid_token"]}]
+    spec = spec_with({"revocation.already_gone": "unknown", f"revocation.{told}": patterns})
+
+    assert judge_revoke(spec, answer).outcome == (outcome or told)
+
+
 # --- identity -----------------------------------------------------------------------------------------------------
 
 

@@ -92,6 +92,10 @@ NONE_SHAPE = {
         ({"identity": {"url": "https://acme.example.com/me"}}, "identity has only one of url and field"),
         ({"identity": {}}, "identity says no way to read the account"),
         ({"identity.url": "https://[::1]/me"}, "identity.url leads to ::1"),
+        ({"remembered": ["revocation.success"]}, "remembered.0 is revocation.success, which must not rest on memory"),
+        ({"remembered": ["revocation.already_gone"]}, "remembered.0 is revocation.already_gone, which must not"),
+        ({"remembered": ["revocation.reach"]}, "remembered.0 is revocation.reach, which must not rest on memory"),
+        ({"remembered": ["revocation"]}, "remembered.0 is revocation, which must not rest on memory"),
     ],
 )
 def test_a_file_that_does_not_hold_is_refused(tmp_path, changes, said):

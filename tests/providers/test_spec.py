@@ -69,6 +69,7 @@ def test_a_provider_without_revocation(tmp_path):
     ("provider", "revocable", "reach"),
     [
         ("google", True, Reach.AUTHORIZATION),
+        ("hubspot", True, Reach.AUTHORIZATION),  # one refresh token for all connections of a portal
         ("asana", True, Reach.FAMILY),
         ("reddit", True, Reach.FAMILY),
         ("spotify", False, Reach.TOKEN),
@@ -81,6 +82,13 @@ def test_the_entries_that_ship(provider, revocable, reach):
 
     assert (facts.revocable, facts.reach, facts.has_identity) == (revocable, reach, True)
     assert revocable or facts.manual_page
+
+
+@pytest.mark.rule("RB-25")
+@pytest.mark.parametrize("provider", Catalogue().ids())
+def test_no_entry_that_ships_calls_a_token_gone_by_a_status_alone(provider):
+    """A client or an address that is mistyped is refused with the same status as a dead token."""
+    assert all(each.errors for each in Catalogue().get(provider).revocation.already_gone)
 
 
 def test_functions_read_the_catalogue_without_its_build_tools():

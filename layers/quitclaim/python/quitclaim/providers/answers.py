@@ -380,14 +380,16 @@ def judge_revoke(spec: ProviderSpec, answer: Answer) -> RevokeAnswer:
         return RevokeAnswer(RevokeOutcome.CONFIRMED)
     if body.raw_code is not None and body.raw_code in told.try_later:
         return RevokeAnswer(RevokeOutcome.DEFERRED, reason, after)
-    if any(_matches(pattern, answer, body) for pattern in told.already_gone):
+    is_ours_to_mend = body.error_code in WRONG_REQUEST or _any_matches(told.permanent_errors, answer, body)
+    # By a status alone nothing is gone that may be a wrong request: a mistyped client is refused with the same status.
+    if _any_matches(told.already_gone, answer, body, only_named=is_ours_to_mend):
         return RevokeAnswer(RevokeOutcome.ALREADY_GONE, reason)
-    if any(_matches(pattern, answer, body) for pattern in told.ambiguous):
+    if _any_matches(told.ambiguous, answer, body, only_named=is_ours_to_mend):
         return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)
     if told.success is None and 200 <= answer.status < 300 and answer.status != 202 and not body.has_error:
         # It looks like one; nobody has read that it is.
         return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after, seems_done=True)
-    if body.error_code in WRONG_REQUEST or any(_matches(pattern, answer, body) for pattern in told.permanent_errors):
+    if is_ours_to_mend:
         return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, reason, after)
     if answer.status == 401 and told.takes == "access":
         return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)  # dead or expired: nobody has read which
@@ -407,8 +409,14 @@ def _is_success(success: SuccessSpec, answer: RawAnswer, body: "Body") -> bool:
     return True
 
 
-def _matches(pattern: AnswerPattern, answer: RawAnswer, body: "Body") -> bool:
-    return answer.status in pattern.status and (not pattern.errors or body.raw_code in pattern.errors)
+def _any_matches(
+    patterns: tuple[AnswerPattern, ...], answer: RawAnswer, body: "Body", *, only_named: bool = False
+) -> bool:
+    """Whether one of them fits; *only_named*: one that names the answer's error code."""
+    return any(
+        answer.status in each.status and (body.raw_code in each.errors if each.errors else not only_named)
+        for each in patterns
+    )
 
 
 # --- a body ------------------------------------------------------------------------------------------------------

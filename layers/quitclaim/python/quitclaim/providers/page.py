@@ -138,7 +138,8 @@ def success_of(entry: Entry) -> str:
     elif not isinstance(gone, str):
         said += f"; dead already: {_patterns(gone)}"
     if not isinstance(told.ambiguous, str):
-        said += f"; {_patterns(told.ambiguous)} tells nothing by itself: a refresh is asked for"
+        said += f"; {_patterns(told.ambiguous)} tells nothing by itself"
+        said += "" if entry.refresh.mode == "none" else ": a refresh is asked for"
     return said
 
 
