@@ -49,6 +49,8 @@ class MemoryClients:
     server: AcmeServer
     settings: dict[str, ProviderClient] = field(default_factory=dict)
     secret: Secret | None = field(default_factory=lambda: CLIENT_SECRET)
+    secret_reads: int | None = None
+    """How often it can still be read; None: always."""
 
     def __post_init__(self) -> None:
         self._http = ProviderHttp(self.server.transport, self.server.transport, lambda: self.server.now_s)
@@ -73,6 +75,8 @@ class MemoryClients:
 
     def _secret(self, ref: str) -> Secret:
         del ref
-        if self.secret is None:
+        if self.secret_reads is not None:
+            self.secret_reads -= 1
+        if self.secret is None or (self.secret_reads is not None and self.secret_reads < 0):
             raise ClientConfigError(reason="the client's secret cannot be read")
         return self.secret

@@ -491,6 +491,18 @@ def test_a_callback_without_the_client_s_secret_consumes_nothing(world: World) -
     assert world.come_back(callback).status == "ready"
 
 
+@pytest.mark.rule("RB-20")
+def test_an_exchange_whose_secret_is_gone_when_it_is_sent_is_over(world: World) -> None:
+    """It is on record by then, and never left: it ends as not sent, and nobody has to look at the provider's page."""
+    callback = world.callback()
+    world.clients.secret_reads = 1
+
+    assert code_of(lambda: world.come_back(callback)) == ClientConfigError.code
+
+    assert (world.server.asked, world.exchange().outcome) == ([], "ended")
+    assert (world.connection().state, world.notice()) == ("failed", "not_needed")
+
+
 @pytest.mark.rule("M-25", "M-26")
 @pytest.mark.parametrize(
     ("error", "code", "state"),

@@ -252,6 +252,22 @@ def test_a_refresh_without_what_it_needs_is_not_recorded(world: World, what: str
     assert world.server.asked.count("/token") == 1
 
 
+@pytest.mark.rule("RB-20")
+def test_a_secret_that_is_gone_when_the_request_is_made_leaves_no_attempt(world: World) -> None:
+    """It is read once more after the record: nothing left, so the attempt is withdrawn and the next call refreshes."""
+    connected(world, left_ms=0)
+    world.clients.secret_reads = 1
+
+    with pytest.raises(ClientConfigError):
+        world.token()
+
+    grant = world.reads.grant(GOOGLE, "main")
+    assert grant is not None
+    assert (grant.attempts, grant.lease, world.server.asked.count("/token")) == (frozenset(), None, 1)
+    world.clients.secret_reads = None
+    assert world.token().token_version == 2
+
+
 # --- losers ----------------------------------------------------------------------------------------------------------
 
 

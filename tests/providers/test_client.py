@@ -87,14 +87,15 @@ def test_RB_20_a_missing_secret_is_noticed_before_anything_is_sent(spec, setting
     client = a_client(spec, provider, settings, missing)
     material = Material("refresh_token", REFRESH)
 
-    for call in (
-        client.prepare,
-        lambda: client.exchange(code=Secret("k"), verifier=Secret("v"), redirect_uri="x", timeout_ms=1),
-        lambda: client.refresh(refresh_token=REFRESH, timeout_ms=1),
-        lambda: asyncio.run(client.revoke(material=material, timeout_ms=1)),
-    ):
+    for call in (client.prepare, lambda: asyncio.run(client.revoke(material=material, timeout_ms=1))):
         with pytest.raises(ClientConfigError):
             call()
+    answers = [
+        client.exchange(code=Secret("k"), verifier=Secret("v"), redirect_uri="x", timeout_ms=1),
+        client.refresh(refresh_token=REFRESH, timeout_ms=1),
+        asyncio.run(client.renew(refresh_token=REFRESH, timeout_ms=1)),
+    ]
+    assert {(each.outcome, each.config_fault) for each in answers} == {(Outcome.NOT_SENT, True)}
     assert provider.asked == []
 
 

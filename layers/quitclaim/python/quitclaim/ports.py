@@ -492,13 +492,16 @@ class Client(Protocol):
         timeout_ms: int,
         variables: Mapping[str, str] = NO_VARIABLES,
     ) -> TokenAnswer:
-        """The code turned into tokens: one request (RFC 6749 section 4.1.3)."""
+        """
+        The code turned into tokens: one request (RFC 6749 section 4.1.3). It is on record by then: settings that make
+        no request are answered as not sent, never raised.
+        """
         ...
 
     def refresh(
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
-        """Fresh tokens: one request (RFC 6749 section 6). *variables* are the grant's."""
+        """Fresh tokens: one request (RFC 6749 section 6), or not sent, as above. *variables* are the grant's."""
         ...
 
     def expects_id_token(self, scopes: frozenset[str]) -> bool:

@@ -16,11 +16,12 @@ from quitclaim.domain.errors import (
     CallbackParameterError,
     ClientConfigError,
     InvalidBodyError,
+    KeyUnavailableError,
     ProviderBusyError,
 )
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.limits import PUSH_CALL_MS
-from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, RevokeAnswer, TokenAnswer
+from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, Outcome, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
@@ -224,9 +225,11 @@ class OAuthClient:
         timeout_ms: int,
         variables: Mapping[str, str] = NO_VARIABLES,
     ) -> TokenAnswer:
-        """The code turned into tokens: one request. Raises `ClientConfigError` before anything is sent."""
-        known = self._known(variables)
-        secret = self._secret(known)
+        """The code turned into tokens: one request, or none where the client's settings do not make one (not sent)."""
+        ready = self._ready(variables)
+        if isinstance(ready, TokenAnswer):
+            return ready
+        known, secret = ready
         return oauth2.exchange(
             self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms, known
         )
@@ -234,9 +237,11 @@ class OAuthClient:
     def refresh(
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
-        """Fresh tokens: one request. Raises `ClientConfigError` before anything is sent."""
-        known = self._known(variables)
-        secret = self._secret(known)
+        """Fresh tokens: one request, or none where the client's settings do not make one (not sent)."""
+        ready = self._ready(variables)
+        if isinstance(ready, TokenAnswer):
+            return ready
+        known, secret = ready
         return oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
 
     def expects_id_token(self, scopes: frozenset[str]) -> bool:
@@ -272,9 +277,11 @@ class OAuthClient:
     async def renew(
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
-        """As `refresh`, among others: one request. Raises `ClientConfigError` before anything is sent."""
-        known = self._known(variables)
-        secret = self._secret(known)
+        """As `refresh`, among others."""
+        ready = self._ready(variables)
+        if isinstance(ready, TokenAnswer):
+            return ready
+        known, secret = ready
         async with self._http.revoking() as http:
             return await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
 
@@ -292,6 +299,19 @@ class OAuthClient:
                 timeout_ms,
                 self._http.now_s,
             )
+
+    def _ready(self, variables: Mapping[str, str]) -> tuple[dict[str, str], Secret | None] | TokenAnswer:
+        """
+        What a token request is made of; or, where it cannot be made, the answer that nothing left. It is on record by
+        then, and a record of what never left must not wait for its answer.
+        """
+        try:
+            known = self._known(variables)
+            return known, self._secret(known)
+        except ClientConfigError:
+            return TokenAnswer(Outcome.NOT_SENT, "not_configured", config_fault=True)
+        except KeyUnavailableError:
+            return TokenAnswer(Outcome.NOT_SENT, "secret_unavailable")
 
     def _known(self, variables: Mapping[str, str]) -> dict[str, str]:
         """The grant's values and the client's own. Raises `ClientConfigError` where the client's do not hold."""
