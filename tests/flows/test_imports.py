@@ -67,6 +67,36 @@ def test_a_token_that_outlives_its_successor_is_shared(new_world, old, shared):
     assert world.imports(world.server.gave()).shared_copy == shared
 
 
+@pytest.mark.rule("U-8")
+@pytest.mark.parametrize("old", ["stays_valid", "unknown"])
+@pytest.mark.parametrize(
+    ("reach", "end"), [("token", "unconfirmed"), ("unknown", "unconfirmed"), ("family", "confirmed")]
+)
+def test_a_copy_that_no_revocation_reaches_is_never_confirmed_away(new_world, old, reach, end):
+    """What the app gave may live on beside its successor: then a disconnect ends in a removal notice."""
+    world = new_world(refresh__old_token_after_rotation=old, revocation__reach=reach)
+    assert world.imports(world.server.gave()).shared_copy
+
+    world.disconnect()
+    world.minutes_pass(3)
+
+    [revocation] = world.items("revocation")
+    assert revocation["state"] == end
+    assert (world.connection().closed_as == "confirmed") is (end == "confirmed")
+
+
+def test_a_copy_that_no_revocation_reaches_is_not_confirmed_when_the_import_is_released(new_world):
+    """Nor where the grant never became a connection."""
+    world = new_world(refresh__old_token_after_rotation="unknown", revocation__reach="token")
+
+    with pytest.raises(errors.GrantNotInstalledError):
+        world.imports(world.server.gave(), account_id=Secret("somebody else"))
+    world.minutes_pass(3)
+
+    [revocation] = world.items("revocation")
+    assert revocation["state"] == "unconfirmed"
+
+
 def test_an_imported_grant_ends_as_any_other(world):
     """It is refreshed, and a disconnect revokes it."""
     world.imports(world.server.gave())

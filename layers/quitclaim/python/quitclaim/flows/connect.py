@@ -1043,7 +1043,7 @@ class Tokens:
     grant: TokenGrant | None
     materials: tuple[Material, ...]
     is_whole: bool = True
-    """False where the answer may have held a token that was not seen, and that no revocation of these reaches."""
+    """False where a token may live, of the answer or before it, that was not seen and that no revocation reaches."""
 
 
 def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Connecting) -> Tokens:
@@ -1464,6 +1464,7 @@ def _grant(exchange: Exchange, revocation: Revocation, client: Client, now: int)
         account=exchange.account,
         keep_alive_at=keep_alive_at(exchange.started, client.facts.idle_limit_ms),
         expiring_at=expiring_at(exchange.started, exchange.refresh_until),
+        stray=revocation.lost,
     )
 
 

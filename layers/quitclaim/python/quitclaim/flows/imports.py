@@ -245,6 +245,9 @@ def _taken_over(
     shared = not is_new or not _makes_ours_the_only_one(client.facts)
     answer = replace(answer, grant=_completed(fresh, request), salvaged=salvaged)
     tokens = _returned(answer, exchange, client, world)
+    if is_new and shared and not client.facts.reach.ends_old_tokens:
+        # The app's copy may live on, and no revocation of ours reaches it: the end of this grant is never confirmed.
+        tokens = replace(tokens, is_whole=False)
     exchange = replace(exchange, shared_copy=shared)
     held, pair, revocation = _hold(answer, tokens, exchange, _consent(request, client), client, world)
     proof = None
