@@ -578,3 +578,4 @@ def test_a_notice_may_be_acknowledged_before_its_finishing_step(world: World) ->
 
     assert world.status().blockers == {}
     assert world.connection().closed_as == "attested"
+    assert world.events("removal.required") == []

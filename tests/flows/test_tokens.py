@@ -268,6 +268,30 @@ def test_a_secret_that_is_gone_when_the_request_is_made_leaves_no_attempt(world:
     assert world.token().token_version == 2
 
 
+def test_a_good_token_serves_whatever_keeps_us_from_refreshing(world: World) -> None:
+    """Inside the soft margin a refresh would be early: a client that cannot send one costs the caller nothing yet."""
+    connected(world, left_ms=SOFT_MARGIN_MS)
+    world.clients.secret = None
+
+    assert world.token().token_version == 1
+    world.clock.move(ms=SOFT_MARGIN_MS)
+    with pytest.raises(ClientConfigError):
+        world.token()
+
+
+def test_a_token_that_cannot_be_refreshed_serves_to_its_end(world: World) -> None:
+    """Whoever asks for a longer life is told its end, and not to give up a grant that lives."""
+    world.server.with_refresh_token = False
+    connected(world, left_ms=HARD_MARGIN_MS + 1)
+
+    token = world.token(min_ttl_ms=HOUR_MS)
+
+    assert (token.token_version, token.expires_at) == (1, world.clock.now() + HARD_MARGIN_MS + 1)
+    world.clock.move(ms=1)
+    with pytest.raises(NeedsReconnectError):
+        world.token()
+
+
 # --- losers ----------------------------------------------------------------------------------------------------------
 
 

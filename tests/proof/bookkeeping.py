@@ -356,6 +356,8 @@ class Books:
             if "finished" in item:
                 kind = "revocation.confirmed" if item["state"] == "confirmed" else "removal.required"
                 found[pk, kind, rid] = 1
+                if item["state"] != "confirmed" and "acknowledged" in item:  # before it was told: nobody is asked
+                    found[pk, kind, rid] = min(1, self.told[pk, kind, rid])
             if "acknowledged" in item:
                 found[pk, "removal.acknowledged", rid] = 1
             if item["state"] == "parked":

@@ -890,7 +890,7 @@ def _refreshed(run: Run, ref: Ref, hard: int) -> Step:
     run.need_keys()
     before = state.grants[ref]
     if not provider.gives_refresh:
-        return (yield from _without_refresh(run, ref, hard))
+        return (yield from _without_refresh(run, ref))
     until = now + LEASE
     mine = replace(before, lease=until, looked_at=until + GUARD, attempts=before.attempts + 1)
     state.grants[ref] = mine
@@ -921,10 +921,10 @@ def _refreshed(run: Run, ref: Ref, hard: int) -> Step:
     raise Refused("OUTCOME_UNKNOWN")
 
 
-def _without_refresh(run: Run, ref: Ref, hard: int) -> Step:
+def _without_refresh(run: Run, ref: Ref) -> Step:
     """It serves as long as it lives; reported, the provider is asked, and only its word ends it."""
     grant = run.state.grants[ref]
-    if grant.expires - run.now <= hard:
+    if grant.expires - run.now <= HARD:
         raise Refused("NEEDS_RECONNECT")
     if grant.suspect and run.provider.has_identity:
         match run.send("identity", grant.token).outcome:

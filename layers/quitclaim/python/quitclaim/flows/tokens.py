@@ -91,7 +91,7 @@ class HandingOut:
     ids: Ids
     kick: Kick
     on_fault: Callable[[str, Exception], None]
-    """Told of a clean-up that failed: what it was of, and why. What stays behind is looked at again by itself."""
+    """Told of what failed and nobody hears of: a clean-up, or a refresh that was not needed yet; and why."""
 
     @property
     def stopping(self) -> Stopping:
@@ -131,9 +131,14 @@ def hand_out(ref: ConnectionRef, pair: str, min_ttl_ms: int, deadline: Deadline,
             raise ProviderBusyError(retry_after_ms=wait, connection_id=ref.connection)
         if may_refresh:
             try:
-                return _refreshed(grant, min_ttl_ms, deadline, world)
+                return _refreshed(_begun(grant, deadline, world), min_ttl_ms, deadline, world)
             except MovedError:
                 continue
+            except NotBegunError as fault:
+                if need is not Freshness.SOFT:
+                    raise fault.cause from None
+                world.on_fault("refresh", fault.cause)  # what is still good serves, whatever keeps us from refreshing
+                return _opened(grant, now, world)
         pause = LOSER_PAUSES_MS[min(turn, len(LOSER_PAUSES_MS) - 1)]
         if waited + pause > LOSER_WAIT_MS or deadline.remaining_ms() < 2 * SECOND:
             ends = (grant.lease_until or now) + GUARD_MS
@@ -182,7 +187,10 @@ def replay(ref: ConnectionRef, pair: str, deadline: Deadline, world: HandingOut)
     """
     grant, now = _live_grant(ref, pair, world), world.clock.now()
     if (grant.attempts or needs_care(grant, now)) and may_lease(grant, now):
-        _refreshed(grant, HARD_MARGIN_MS, deadline, world)
+        try:
+            _refreshed(_begun(grant, deadline, world), HARD_MARGIN_MS, deadline, world)
+        except NotBegunError as fault:
+            raise fault.cause from None
 
 
 def _live_grant(ref: ConnectionRef, pair: str, world: HandingOut) -> Grant:
@@ -224,7 +232,38 @@ def _opened(grant: Grant, now: int, world: HandingOut) -> AccessToken:
 # --- refresh ---------------------------------------------------------------------------------------------------------
 
 
-def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: HandingOut) -> AccessToken:
+class NotBegunError(Exception):
+    """A refresh that nothing was written or sent for, and *cause* is why."""
+
+    def __init__(self, cause: QuitclaimError) -> None:
+        super().__init__(cause.code)
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Begun:
+    """All that a refresh needs before it is on record."""
+
+    grant: Grant
+    client: Client
+    tokens: TokenPair
+
+
+def _begun(grant: Grant, deadline: Deadline, world: HandingOut) -> Begun:
+    """Time, keys, the client's settings and the tokens, or `NotBegunError`; nothing is written or sent."""
+    try:
+        client = world.clients.named(grant.client)
+        if not has_time_for_refresh(deadline.remaining_ms()):
+            raise TimeIsUpError
+        world.vault.ready("use", "revoke", "index")
+        client.prepare()
+        tokens = world.vault.open_for_use(grant.ref, grant.generation, grant.tv, grant.pair, grant.use)
+    except QuitclaimError as cause:
+        raise NotBegunError(cause) from None
+    return Begun(grant, client, tokens)
+
+
+def _refreshed(begun: Begun, min_ttl_ms: int, deadline: Deadline, world: HandingOut) -> AccessToken:
     """
     Refresh the grant and hand out the new token.
 
@@ -235,14 +274,9 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
 
     Raises `MovedError` where another was faster before anything was sent.
     """
-    client = world.clients.named(grant.client)
-    if not has_time_for_refresh(deadline.remaining_ms()):
-        raise TimeIsUpError
-    world.vault.ready("use", "revoke", "index")
-    client.prepare()
-    tokens = world.vault.open_for_use(grant.ref, grant.generation, grant.tv, grant.pair, grant.use)
+    grant, client, tokens = begun.grant, begun.client, begun.tokens
     if tokens.refresh_token is None:
-        return _without_refresh(grant, tokens, min_ttl_ms, client, deadline, world)
+        return _without_refresh(begun, deadline, world)
     attempt = world.ids.new_id()
     leased = world.store.record(grant, attempt, world.clock.now())
     # Nothing between the record and the send but this check: the request leaves only while its lease is mine (custody
@@ -259,20 +293,20 @@ def _refreshed(grant: Grant, min_ttl_ms: int, deadline: Deadline, world: Handing
     return _not_granted(answer, leased, attempt, min_ttl_ms, client, world)
 
 
-def _without_refresh(
-    grant: Grant, tokens: TokenPair, min_ttl_ms: int, client: Client, deadline: Deadline, world: HandingOut
-) -> AccessToken:
+def _without_refresh(begun: Begun, deadline: Deadline, world: HandingOut) -> AccessToken:
     """
-    A grant that cannot be refreshed serves as long as its access token lives; then the owner must connect again.
+    A grant that cannot be refreshed serves as long as its access token lives, however long the caller would have liked
+    it to; then the owner must connect again.
 
     Where the app reported it, the provider is asked whether it still takes the token; only its refusal ends the grant.
     """
+    grant, client, tokens = begun.grant, begun.client, begun.tokens
     if grant.keep_alive_at is not None:
         world.store.keep_by_itself(grant)
         raise MovedError
     now, name = world.clock.now(), grant.ref.connection
     left = grant.left_ms(now)
-    if left is not None and left <= max(HARD_MARGIN_MS, min_ttl_ms):
+    if left is not None and left <= HARD_MARGIN_MS:
         raise NeedsReconnectError(
             "The access token has expired and cannot be refreshed: disconnect, then connect again.", connection_id=name
         )
@@ -395,14 +429,10 @@ def _saved(
     if fresh.account_id and before.account and vault.account_digest(client.name, fresh.account_id) != before.account:
         # Another account's token: it is not ours to use, and the grant it was asked with is not to be trusted (S-21).
         _queue_orphan(before, attempt, material, client, world)
-        lose_grant(
-            before,
-            StopReason.GRANT_REJECTED,
-            refused_attempt=attempt,
-            purges=client.purge_on_loss,
-            world=world.stopping,
-        )
-        raise NeedsReconnectError(connection_id=ref.connection)
+        purges = client.purge_on_loss
+        if lose_grant(before, StopReason.GRANT_REJECTED, refused_attempt=attempt, purges=purges, world=world.stopping):
+            raise NeedsReconnectError(connection_id=ref.connection)
+        raise MovedError  # stopped or refreshed meanwhile: what became of the connection is looked at again
     rotated = (
         fresh.refresh_token is not None
         and tokens.refresh_token is not None

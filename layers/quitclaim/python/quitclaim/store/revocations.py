@@ -478,9 +478,10 @@ class RevocationStore:
             when: Condition = (equals("killed_by", rid), equals("killed_at", account.killed_at))
             commit.update("account", Update(key, when, put={"killed_at": revocation.settled_at}))
         add_receipt(commit, revocation, now, revocation.state.value)
-        kind = EventKind.REVOCATION_CONFIRMED if is_confirmed else EventKind.REMOVAL_REQUIRED
-        body = {"generation": revocation.generation, "outcome": revocation.state.value}
-        add_event(commit, Event(kind, ref, rid, now, body))
+        if is_confirmed or revocation.acknowledged is None:  # nobody is asked for what the owner has said already
+            kind = EventKind.REVOCATION_CONFIRMED if is_confirmed else EventKind.REMOVAL_REQUIRED
+            body = {"generation": revocation.generation, "outcome": revocation.state.value}
+            add_event(commit, Event(kind, ref, rid, now, body))
         commit.run()
 
     def acknowledge(self, revocation: Revocation, now: int, *, has_barrier: bool) -> None:
