@@ -8,10 +8,12 @@ from quitclaim.domain.facts import OldToken
 from quitclaim.domain.limits import DOUBTS
 from quitclaim.domain.outcomes import LooseToken, Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer, TokenGrant
 from quitclaim.domain.renewals import (
+    ALIVE_MS,
     Awaited,
     Renewal,
     Renewed,
     after_successor,
+    first_renewal,
     meaning_of,
     renewal_after,
     renewal_before,
@@ -36,15 +38,31 @@ def pair(until: int | None = None) -> tuple[Material, ...]:
     return Material("access_token", ACCESS, until=until), Material("refresh_token", REFRESH)
 
 
-@pytest.mark.parametrize(("until", "renews"), [(None, False), (NOW - 1, True), (NOW, True), (NOW + 1, False)])
+@pytest.mark.parametrize(
+    ("until", "renews"),
+    [(None, False), (NOW - 1, True), (NOW, True), (NOW + 1, True), (NOW + ALIVE_MS, True), (NOW + ALIVE_MS + 1, False)],
+)
 def test_it_is_renewed_first_where_its_access_token_has_expired(until: int | None, renews: bool) -> None:
-    """Or where there is none; never where the provider takes another kind, or nothing renews."""
+    """Or is about to, for clocks differ, or where there is none; never where another kind is taken or none renews."""
     assert renewal_before(queued(), pair(until), facts(**RENEWS), NOW) is renews
     assert renewal_before(queued(), pair()[1:], facts(**RENEWS), NOW)
     assert not renewal_before(queued(), pair(until)[:1], facts(**RENEWS), NOW)
     for change in ({"takes": "refresh"}, {"takes": "either"}, {"refreshable": False}):
         assert not renewal_before(queued(), pair(until), facts(**RENEWS | change), NOW)
     assert not renewal_before(queued(), pair(until), facts(**RENEWS | {"needs_live_access_token": False}), NOW)
+
+
+@pytest.mark.parametrize(
+    ("materials", "is_doubt"), [(pair(NOW - 1), False), (pair(NOW), False), (pair(NOW + 1), True), (pair()[1:], False)]
+)
+def test_tokens_that_never_live_for_long_are_not_renewed_without_end(
+    materials: tuple[Material, ...], is_doubt: bool
+) -> None:
+    """A refresh of what is still alive is counted."""
+    renewal = first_renewal(materials, NOW)
+
+    assert renewal.is_doubt is is_doubt
+    assert successor_of(queued(), renewal, "r2", NOW, survived=False).doubts == int(is_doubt)
 
 
 @pytest.mark.parametrize(

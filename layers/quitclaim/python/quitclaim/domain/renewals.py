@@ -9,14 +9,20 @@ queue, as an item of its own, before it is used.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from quitclaim.domain.facts import ProviderFacts
-from quitclaim.domain.limits import DOUBTS
+from quitclaim.domain.limits import DOUBTS, MINUTE
 from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
 from quitclaim.domain.revocations import Material, Revocation, RevocationState
 from quitclaim.domain.secret import Secret
 
-DONE = frozenset({RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE})
+ALIVE_MS: Final = MINUTE
+"""
+How long an access token must be good for when it is sent to be revoked: by clocks that differ, one that has just
+expired is refused like a dead one.
+"""
+DONE: Final = frozenset({RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE})
 
 
 @dataclass(frozen=True)
@@ -29,11 +35,13 @@ class Renewal:
 
 
 def renewal_before(revocation: Revocation, materials: Sequence[Material], facts: ProviderFacts, now: int) -> bool:
-    """Whether a refresh must come before any revocation: an access token is taken, and none is alive."""
+    """
+    Whether a refresh must come before any revocation: an access token is taken, and none is alive for `ALIVE_MS` yet.
+    """
     if not facts.renews_in_queue or not _may_renew(revocation, materials):
         return False
     access = _of_kind(materials, "access_token")
-    return access is None or (access.until is not None and access.until <= now)
+    return access is None or (access.until is not None and access.until <= now + ALIVE_MS)
 
 
 def renewal_after(
@@ -58,11 +66,14 @@ def renewal_after(
     return Renewal(refresh.token, answer, is_doubt=is_open or answer.seems_done or not has_expired)
 
 
-def first_renewal(materials: Sequence[Material]) -> Renewal:
-    """The refresh before any revocation."""
-    refresh = _of_kind(materials, "refresh_token")
+def first_renewal(materials: Sequence[Material], now: int) -> Renewal:
+    """
+    The refresh before any revocation. What has not expired yet is a doubt: tokens that never live longer would be
+    renewed without end.
+    """
+    access, refresh = _of_kind(materials, "access_token"), _of_kind(materials, "refresh_token")
     assert refresh is not None  # noqa: S101 - `renewal_before` says so
-    return Renewal(refresh.token, None, is_doubt=False)
+    return Renewal(refresh.token, None, is_doubt=access is not None and (access.until or now) > now)
 
 
 def _may_renew(revocation: Revocation, materials: Sequence[Material]) -> bool:

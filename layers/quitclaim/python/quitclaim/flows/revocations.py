@@ -208,7 +208,7 @@ def _sent(claim: Claimed, ready: Underway, world: Revoking) -> Underway:
     """The first call of a claim is on its way: the revocation, or the refresh without which there can be none."""
     now = world.clock.now()
     if renewal_before(claim.revocation, ready.materials, ready.client.facts, now):
-        return start_renewal(claim, ready, first_renewal(ready.materials), world)
+        return start_renewal(claim, ready, first_renewal(ready.materials, now), world)
     world.calls.start(claim, partial(_asked, claim, ready.client, ready.materials, world.clock))
     return ready
 
