@@ -90,7 +90,6 @@ class Meeting:
             fresh.refresh_token or grant.refresh_token,
             account_id=grant.account_id,
             variables=grant.variables,
-            pairs=grant.pairs,
         )
 
     def revoked(self, grant: TokenGrant) -> list[RevokeAnswer]:

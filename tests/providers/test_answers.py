@@ -7,6 +7,7 @@ import pytest
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeOutcome
 from quitclaim.domain.secret import Secret
 from quitclaim.providers.answers import judge_identity, judge_revoke, judge_token, member, read_body, seconds
+from quitclaim.providers.spec import Catalogue
 from quitclaim.providers.transport import NoAnswer, RawAnswer, retry_after_ms
 
 PAGE = b"<!DOCTYPE html><html><body>Sign in</body></html>"
@@ -408,6 +409,51 @@ def test_a_refusal_issues_nothing(spec, status):
     judged = judge_token(spec, answered({"refresh_token": "r", "access_token": "a"}, status), "exchange")
 
     assert (judged.salvaged, judged.grant) == ((), None)
+
+
+@pytest.mark.rule("RB-11")
+@pytest.mark.parametrize(
+    ("beside", "queued"),
+    [
+        ({"authed_user": {"id": "U1", "access_token": "u", "refresh_token": "ur"}}, ["r", "ur", "b", "u"]),
+        ({"authed_user": {"id": "U1", "access_token": "u"}}, ["r", "b", "u"]),
+        ({"accounts": [{"access_token": "u"}]}, ["r", "b", "u"]),
+    ],
+)
+def test_a_second_token_in_an_answer_is_queued_with_the_first(spec, beside, queued):
+    """Nobody would keep it, nor revoke it: the answer is no usable grant, and all that it holds is revoked."""
+    judged = judge_token(spec, answered({"access_token": "b", "refresh_token": "r", **beside}), "exchange")
+
+    assert (judged.outcome, judged.reason, judged.grant) == (Outcome.UNKNOWN, "more_tokens", None)
+    assert [each.token.reveal() for each in judged.salvaged] == queued
+
+
+@pytest.mark.rule("RB-11")
+def test_a_second_token_is_found_where_the_entry_says_that_it_stands(spec_with):
+    """By whatever name."""
+    paths = {"access_token": "user.token", "refresh_token": "user.renewal", "expires_in": "user.lifetime"}
+    spec = spec_with({"token.response.pairs": {"user": paths}})
+    body = {"access_token": "b", "user": {"token": "u", "renewal": "ur"}}
+
+    judged = judge_token(spec, answered(body), "exchange")
+
+    assert judged.grant is None
+    assert [each.token.reveal() for each in judged.salvaged] == ["ur", "b", "u"]
+
+
+def test_the_same_token_twice_is_one(spec):
+    """What an answer repeats, or gives back of the request, is no second token."""
+    body = {"access_token": "b", "refresh_token": "r", "data": {"access_token": "b"}, "old": {"access_token": "sent"}}
+
+    assert judge_token(spec, answered(body), "exchange", frozenset({"sent"})).grant is not None
+
+
+def test_slack_is_asked_for_one_token():
+    """Its user token would be a second grant in the same answer."""
+    slack = Catalogue().get("slack")
+
+    assert slack.authorize.scope_prefixes == ()
+    assert slack.token.response.pairs == ()
 
 
 # --- revocation ---------------------------------------------------------------------------------------------------

@@ -96,14 +96,14 @@ def judge_token(
         judged = _of_error(spec.token, answer, body, operation)
     elif 200 <= answer.status < 300:
         grant = _grant(spec, answer, body, operation, variables) if answer.complete else None
-        if grant is not None:
+        if grant is not None and not (operation == "exchange" and _has_others(spec, body, grant, sent)):
             return TokenAnswer(Outcome.GRANTED, grant=grant, variables=grant.variables)
-        judged = TokenAnswer(Outcome.UNKNOWN, _unusable(answer, body))
+        judged = TokenAnswer(Outcome.UNKNOWN, _unusable(answer, body) if grant is None else "more_tokens")
     else:
         judged = _of_status(answer, body, operation)
     if not 200 <= answer.status < 300:
         return judged
-    salvaged = tuple(loose for loose in _loose_tokens(answer.body, body) if loose.token.reveal() not in sent)
+    salvaged = tuple(loose for loose in _loose_tokens(spec, answer.body, body) if loose.token.reveal() not in sent)
     return TokenAnswer(
         judged.outcome,
         judged.reason,
@@ -174,9 +174,6 @@ def _grant(
     grant = _pair(spec, answer, members, PairPaths(MAIN, at.access_token, at.refresh_token, at.expires_in))
     if grant is None:
         return None
-    pairs = {each.name: _pair(spec, answer, members, each) for each in at.pairs if member(members, each.access_token)}
-    if not all(pairs.values()):
-        return None
     token_type = member(members, at.token_type)
     id_token = _token(member(members, "id_token"))
     return replace(
@@ -196,8 +193,28 @@ def _grant(
         or (named_subject(id_token) if id_token is not None and spec.identity.in_id_token else None),
         id_token=id_token,
         variables=filled,
-        pairs={name: pair for name, pair in pairs.items() if pair is not None},
     )
+
+
+def _has_others(spec: ProviderSpec, body: "Body", grant: TokenGrant, sent: frozenset[str]) -> bool:
+    """
+    Whether the answer holds tokens beside the grant's. Nobody would keep or revoke them, so that such an answer is no
+    usable grant: all that it holds is queued.
+    """
+    own = {each.reveal() for each in (grant.access_token, grant.refresh_token) if each is not None}
+    found = {**dict(_in_members(body.members)), **_in_pairs(spec, body)}
+    return any(_token(value) is not None for value in found.keys() - sent - own)
+
+
+def _in_pairs(spec: ProviderSpec, body: "Body") -> dict[str, str]:
+    """Token text and its kind, where the entry describes further pairs."""
+    paths = [
+        path
+        for each in spec.token.response.pairs
+        for path in ((each.access_token, "access_token"), (each.refresh_token, "refresh_token"))
+    ]
+    found = [(member(body.members, path), kind) for path, kind in paths]
+    return {value: kind for value, kind in found if isinstance(value, str)}
 
 
 def _pair(spec: ProviderSpec, answer: RawAnswer, members: Mapping[str, Any], at: PairPaths) -> TokenGrant | None:
@@ -294,9 +311,9 @@ def _account(value: Any) -> str | None:
     return text if 0 < len(text) <= 512 else None
 
 
-def _loose_tokens(raw: bytes, body: "Body") -> list[LooseToken]:
+def _loose_tokens(spec: ProviderSpec, raw: bytes, body: "Body") -> list[LooseToken]:
     """Every token in an answer that is no usable grant, refresh tokens first."""
-    found = dict(_in_members(body.members)) if body.members is not None else {}
+    found = {**dict(_in_members(body.members)), **_in_pairs(spec, body)} if body.members is not None else {}
     text = raw.decode("utf-8", "replace")
     for kind, quoted in re.findall(r'"((?:access|refresh)_token)"\s*:\s*"([^"\\]+)"', text):
         found.setdefault(quoted, kind)
