@@ -23,6 +23,7 @@ import jwt
 from quitclaim.domain.facts import OldToken
 from quitclaim.domain.revocations import Reach
 from quitclaim.providers.spec import ProviderSpec, RequestSpec
+from tests.fakes.issuer import key, published, signed
 
 CLIENT_ID: Final = "client-1"
 SECRET: Final = "s3cret+with/odd:signs"
@@ -42,6 +43,9 @@ VALUES: Final = {
 }
 """What stands for the placeholders of the shipped entries."""
 ORIGINS: Final = frozenset({"accounts_host"})
+
+
+KEYS: Final = published(key("k1"))
 
 
 class MisfitError(AssertionError):
@@ -99,6 +103,8 @@ class Impersonated:
         self._codes: dict[str, tuple[str | None, str]] = {}
         self._numbers = itertools.count(1)
         self._nonces: set[str] = set()
+        self._redirect = ""
+        self._nonce: str | None = None
 
     # --- the user and the clock ---
 
@@ -116,6 +122,8 @@ class Impersonated:
             prefix, param = next((each for each in told.scope_prefixes if scope.startswith(each[0])), ("", "scope"))
             listed = sent.get(param if prefix else (told.scope_param or ""), "").split(told.scope_separator)
             self._must(told.scope_param is None or scope.removeprefix(prefix) in listed, f"scope {scope} is missing")
+        self._redirect = sent["redirect_uri"]
+        self._nonce = sent.get("nonce")
         code = f"code-{next(self._numbers)}"
         self._codes[code] = (sent.get("code_challenge"), sent["redirect_uri"])
         query = {"code": [code]}
@@ -161,11 +169,13 @@ class Impersonated:
         spec = self.spec
         found: list[tuple[str, str, Callable[[httpx.Request, dict[str, str]], httpx.Response]]] = []
         if spec.revocation.adapter is not None:
-            found += [("nonce", "https://wbsapi.withings.net/v2/signature", self._nonce)]
+            found += [("nonce", "https://wbsapi.withings.net/v2/signature", self._give_nonce)]
         if spec.revocation.request is not None:
             found.append(("revoke", spec.revocation.request.url, self._revoke))
         if spec.token.upgrade is not None:
             found.append(("upgrade", spec.token.upgrade.url, self._upgrade))
+        if spec.oidc is not None:
+            found.append(("keys", spec.oidc.jwks_url, lambda request, values: httpx.Response(200, json=KEYS)))
         found += [("token", spec.token.url, self._token), ("token", spec.refresh.url, self._token)]
         if spec.identity.request is not None:
             found.append(("identity", spec.identity.request.url, self._identity))
@@ -280,7 +290,9 @@ class Impersonated:
         told = self.spec.refresh
         self._must(fields.get("grant_type") == told.grant_type, "grant type of the refresh")
         self._must(all(fields.get(name) == value for name, value in told.params), "parameters of the refresh")
-        self._must(not told.sends_redirect_uri or fields.get("redirect_uri") == REDIRECT, "the redirect URI again")
+        self._must(
+            not told.sends_redirect_uri or fields.get("redirect_uri") == self._redirect, "the redirect URI again"
+        )
         old = self.ledger.get(fields[told.token_param])
         wanted = "access_token" if told.mode == "access_token_exchange" else "refresh_token"
         if old is None or not old.is_live or old.kind != wanted:
@@ -348,6 +360,9 @@ class Impersonated:
         _put(body, told.response.token_type, "bearer")
         for path, value in self.quirks.members.items():
             _put(body, path, value)
+        if is_exchange and self.spec.oidc is not None:
+            claims = {"iss": self.spec.oidc.issuer, "aud": CLIENT_ID, "sub": self.quirks.account, "nonce": self._nonce}
+            body["id_token"] = signed(claims | {"iat": NOW_S, "exp": NOW_S + 600}, key("k1"))
         if self.quirks.answers_forms and not upgrades:
             return httpx.Response(
                 200,
@@ -410,7 +425,7 @@ class Impersonated:
         assert found is not None
         carried.update(found.groupdict())
 
-    def _nonce(self, request: httpx.Request, found: dict[str, str]) -> httpx.Response:
+    def _give_nonce(self, request: httpx.Request, found: dict[str, str]) -> httpx.Response:
         sent = self._fields(request)
         signed = f"getnonce,{CLIENT_ID},{sent['timestamp']}"
         self._must(hmac.new(SECRET.encode(), signed.encode(), "sha256").hexdigest() == sent["signature"], "signature")
@@ -437,7 +452,8 @@ class Impersonated:
         if told.token_type_hint and token is not None:
             self._must(fields["token_type_hint"] == token.kind, "the hint")
         self._must(token is None or self._takes(token), "a kind of token that it does not take")
-        if token is None or not token.is_live:
+        is_too_old = token is not None and token.state == "expired" and told.needs_live_access_token != "no"
+        if token is None or is_too_old or token.state in ("rotated", "revoked"):
             return self._gone()
         self._end(token)
         return self._done()

@@ -5,8 +5,6 @@ from typing import Final
 from tests.conformance.impersonated import Quirks
 
 QUIRKS: Final[dict[str, Quirks]] = {
-    "airtable": Quirks(),
-    "apple": Quirks(members={"id_token": "not.read.here"}),
     "asana": Quirks(members={"data.name": "Ann", "data.email": "ann@example.com"}),
     "atlassian": Quirks(
         dead_refresh=(403, {"error": "unauthorized_client", "error_description": "refresh_token is invalid"})
@@ -14,8 +12,6 @@ QUIRKS: Final[dict[str, Quirks]] = {
     "box": Quirks(unknown_token=(400, {"error": "invalid_token"})),
     "calendly": Quirks(members={"organization": "https://api.calendly.com/organizations/o1"}),
     "dropbox": Quirks(members={"uid": "12345", "account_id": "731"}),
-    "facebook": Quirks(),
-    "figma": Quirks(),
     "fitbit": Quirks(
         dead_refresh=(
             400,

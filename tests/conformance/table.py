@@ -2,11 +2,13 @@
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path(__file__).parents[2] / "build" / "conformance"
 STEPS: Final = ("connect", "account", "refresh", "revoke", "again", "custody")
+"""Of a provider; the last is how its grants ended under the whole product, and how often."""
 
 
 def row(provider: str, steps: dict[str, str]) -> None:
@@ -29,4 +31,7 @@ def table() -> list[dict[str, str]]:
         for line in file.read_text().splitlines():
             told = json.loads(line)
             rows.setdefault(told["provider"], {}).update(told)
+    for told in rows.values():
+        ends = Counter(how for step, how in told.items() if step.startswith("ends "))
+        told["custody"] = ", ".join(f"{how} {count}" for how, count in sorted(ends.items())) or "-"
     return [rows[name] for name in sorted(rows)]

@@ -8,6 +8,7 @@ from quitclaim.domain.limits import (
     CLAIM_LEASE_MS,
     DEADLINE_MS,
     GUARD_MS,
+    MINUTE,
     POISON_CLAIMS,
     REVOKE_CALL_MIN_MS,
     REVOKE_CALL_MS,
@@ -30,6 +31,7 @@ from quitclaim.domain.revocations import (
     next_step,
     retry_at,
     settlement,
+    still_owed,
     weakest,
 )
 from quitclaim.domain.secret import Secret
@@ -338,3 +340,12 @@ def test_the_weakest_answer_keeps_its_reason_and_delay():
     answers = [RevokeAnswer(RevokeOutcome.CONFIRMED), RevokeAnswer(RevokeOutcome.DEFERRED, "429", 5_000)]
 
     assert weakest(answers) is answers[1]
+
+
+@pytest.mark.parametrize(("until", "owed"), [(None, 2), (NOW + 1, 2), (NOW - MINUTE, 1), (NOW - MINUTE + 1, 2)])
+def test_an_access_token_that_has_expired_is_owed_nothing_beside_its_refresh_token(until, owed):
+    """By the provider's own clock, and a minute; alone it is sent all the same."""
+    access = Material("access_token", ACCESS, until=until)
+
+    assert len(still_owed((R, access), NOW)) == owed
+    assert still_owed((access,), NOW) == (access,)

@@ -81,7 +81,7 @@ class Dot:
 
         async def call() -> RevokeAnswer:
             async with async_http(None, in_flight=1) as http:
-                return await oauth2.revoke(http, self.spec, self.client, self.secret, material, CALL_MS)
+                return await oauth2.revoke(http, self.spec, self.client, self.secret, material, CALL_MS, lambda: 0.0)
 
         return asyncio.run(call())
 

@@ -533,11 +533,27 @@ def test_success_is_status_and_body(spec_with, success, answer, is_confirmed):
 
 
 @pytest.mark.rule("RB-25")
-def test_unknown_already_gone_counts_nothing_as_gone(spec_with):
-    """A provider of which it is not known what a dead token is answered is tried again, then alarms."""
-    spec = spec_with({"revocation.already_gone": "unknown"})
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 500])
+def test_unknown_already_gone_counts_nothing_as_gone(spec_with, status):
+    """Where nobody has read what a dead token is answered, a refusal that may be that is settled by a refresh."""
+    spec = spec_with({"revocation.already_gone": "unknown", "revocation.permanent_errors": []})
 
-    assert judge_revoke(spec, answered({"error": "invalid_token"}, 400)).outcome is RevokeOutcome.DEFERRED
+    outcome = judge_revoke(spec, answered({"error": "invalid_token"}, status)).outcome
+
+    expected = {500: RevokeOutcome.UNKNOWN, 403: RevokeOutcome.DEFERRED, 405: RevokeOutcome.DEFERRED}
+    assert outcome is expected.get(status, RevokeOutcome.AMBIGUOUS)
+
+
+def test_a_success_that_nobody_has_read_confirms_nothing_by_itself(spec_with):
+    """Any 2xx but 202 looks like one, and is told so; an error in its body is none."""
+    spec = spec_with({"revocation.success": "unknown", "revocation.already_gone": "unknown"})
+
+    for status in (200, 204):
+        told = judge_revoke(spec, RawAnswer(status))
+        assert (told.outcome, told.seems_done) == (RevokeOutcome.AMBIGUOUS, True)
+    assert judge_revoke(spec, RawAnswer(202)).outcome is RevokeOutcome.DEFERRED
+    assert not judge_revoke(spec, answered({"error": "nope"}, 200)).seems_done
+    assert judge_revoke(spec, RawAnswer(200, b"<html>", "text/html")).outcome is RevokeOutcome.UNKNOWN
 
 
 @pytest.mark.rule("RB-25", "U-8")

@@ -14,6 +14,7 @@ from quitclaim.domain.limits import (
     CLAIM_LEASE_MS,
     DEADLINE_MS,
     GUARD_MS,
+    MINUTE,
     POISON_CLAIMS,
     REVOKE_CALL_MIN_MS,
     REVOKE_CALL_MS,
@@ -117,6 +118,12 @@ def material_of(
     if takes == "access":
         return (access, refresh)
     return (refresh, access) if takes == "either" and not (reach.ends_old_tokens or ends_pair) else (refresh,)
+
+
+def still_owed(materials: Sequence[Material], now: int) -> tuple[Material, ...]:
+    """What must be revoked of *materials*: not an access token that has expired beside something that has not."""
+    owed = tuple(each for each in materials if each.until is None or each.until + MINUTE > now)
+    return owed or tuple(materials)
 
 
 def named_by(material: Sequence[Material]) -> Secret:

@@ -42,6 +42,7 @@ from quitclaim.domain.revocations import (
     next_step,
     retry_at,
     settlement,
+    still_owed,
     weakest,
 )
 from quitclaim.flows.renewals import (
@@ -442,7 +443,8 @@ async def _asked(claim: Claimed, client: Client, materials: Sequence[Material], 
     """
     answers: list[RevokeAnswer] = []
     riding = {"refresh_token"} if client.facts.renews_in_queue else set()
-    for material in (each for each in materials if each.kind not in riding):
+    taken = tuple(each for each in materials if each.kind not in riding)
+    for material in still_owed(taken, clock.now()):
         # Right before the send: a worker that was frozen since its claim must not send under a lease that may be
         # another's by now.
         limit = call_limit_ms(clock.now(), claim.until)

@@ -62,6 +62,9 @@ NOT_NOW: Final = frozenset({408, 425, 429, 503})
 WRONG_REQUEST: Final = frozenset({"invalid_client", "invalid_request", "unauthorized_client", "unsupported_token_type"})
 """Errors of a revocation (RFC 7009 section 2.2.1) that the same request will meet again."""
 
+UNREAD: Final = frozenset({400, 401, 404, 410})
+"""Refusals that may mean a dead token, where nobody has read what one is answered."""
+
 TOKEN_TEXT: Final = re.compile(r"[\x20-\x7e]+")  # VSCHAR, RFC 6749 appendix A
 CODE: Final = re.compile(r"[A-Za-z_]{1,40}")
 LIFETIME_CAP_S: Final = 366 * 86_400
@@ -408,8 +411,8 @@ def judge_revoke(spec: ProviderSpec, answer: Answer) -> RevokeAnswer:
         return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after, seems_done=True)
     if is_ours_to_mend:
         return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, reason, after)
-    if answer.status == 401 and told.takes == "access":
-        return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)  # dead or expired: nobody has read which
+    if answer.status in UNREAD and told.repeat == "unknown" and told.adapter is None:
+        return RevokeAnswer(RevokeOutcome.AMBIGUOUS, reason, after)  # perhaps what a dead token is answered
     # What broke on the way may have been done; a refusal was not.
     outcome = RevokeOutcome.UNKNOWN if answer.status >= 500 else RevokeOutcome.DEFERRED
     return RevokeAnswer(outcome, reason, after)

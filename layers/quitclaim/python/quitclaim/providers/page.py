@@ -36,8 +36,8 @@ UNKNOWN: Final = {
     "the grant.",
     "revocation.success": "No answer by itself counts as revoked. After an answer that looks like one, a refresh is "
     "asked for: refused, the grant is gone. Where none can be asked for, it ends in a removal notice.",
-    "revocation.already_gone": "An answer to a repeated call that is no success counts as a failure: tried again to "
-    "the deadline, then a removal notice.",
+    "revocation.already_gone": "A refusal tells nothing: a refresh is asked for and, if that is refused, the grant is "
+    "gone. Where none can be asked for, it is tried to the deadline, then a removal notice.",
     "revocation.reach": "Taken at its worst both ways: other grants of the account are spared first, and an old token "
     "is taken to survive.",
     "revocation.needs_live_access_token": "Counts as yes where an access token is taken: an expired one is renewed "
