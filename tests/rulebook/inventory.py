@@ -33,15 +33,15 @@ LATER: Final = frozenset({"U-16", "U-18", "I-12", "I-14", "D-19", "D-20", "D-27"
 
 CUSTODY: Final = (
     frozenset(rule for rule in ALL if rule.split("-")[0] in ("F", "U", "I", "D")) - LATER
-    | frozenset(f"RB-{number}" for number in FIELD_CASES if "21" <= number[:2] <= "47")
+    | frozenset(f"RB-{number}" for number in FIELD_CASES if number[:2] <= "47")
     | frozenset({"RB-61", "RB-62", "G3", "G8", "G9"})
 )
 """What the custody core keeps: exchanges, stops, refreshes, revocations and what unifies them."""
 
-CONNECTING: Final = frozenset(
-    f"M-{number}" for first, last in ((1, 5), (16, 18), (24, 59)) for number in range(first, last + 1)
-) | frozenset({"RB-49", "RB-50", "RB-51", "RB-52", "RB-54", "RB-55"})
-"""Starting a connection, the hosted link and the callback. Seeds and sign-in (M-6 to M-15, M-19 to M-23) are apart."""
+CONNECTING: Final = frozenset(f"M-{number}" for number in range(1, 60)) | frozenset(
+    {"RB-49", "RB-50", "RB-51", "RB-52", "RB-54", "RB-55"}
+)
+"""Starting a connection, the hosted link and the callback; accounts at brokers and sign-in."""
 
 OWNED: Final[frozenset[str]] = CUSTODY | CONNECTING
 """Rules of finished capabilities: each must be asserted by a test. A capability adds its own when it is finished."""
