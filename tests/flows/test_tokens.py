@@ -787,6 +787,27 @@ def test_a_late_answer_that_repeats_the_live_token_does_not_end_it(new_world: Wo
     assert world.server.live("refresh_token") == [living]
 
 
+@pytest.mark.rule("D-3")
+def test_whose_an_orphan_is_can_be_learned_later(new_world: Worlds) -> None:
+    """
+    Its revocation ends all of an account, and the grant does not say which. By the access token that is kept with it
+    the sweep asks before it revokes (custody rule 12).
+    """
+    world = connected(new_world(revocation__reach="account"), left_ms=0)
+    world.stand_in.alter(grant_key(GOOGLE, "main"), remove=("account",))
+    world.server.next("/token", after(world.disconnect))
+
+    with pytest.raises(StateConflictError):
+        world.token()
+
+    assert sorted("identity" in each for each in world.items("revocation")) == [False, True]
+    (orphan,) = (each["PK"] for each in world.items("revocation") if "identity" in each)
+    world.minutes_pass(3)
+    (settled,) = (each for each in world.items("revocation") if each["PK"] == orphan)
+    assert (settled["state"], "account" in settled, "identity" in settled) == ("confirmed", True, False)
+    assert world.server.live() == []
+
+
 @pytest.mark.rule("S-21")
 def test_an_account_that_changes_at_a_refresh_ends_the_grant(new_world: Worlds) -> None:
     """Another account's token is not ours to use; it is queued, and the grant is not trusted any more (S-21)."""

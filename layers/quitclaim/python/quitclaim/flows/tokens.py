@@ -428,7 +428,7 @@ def _saved(
     )
     if fresh.account_id and before.account and vault.account_digest(client.name, fresh.account_id) != before.account:
         # Another account's token: it is not ours to use, and the grant it was asked with is not to be trusted (S-21).
-        _queue_orphan(before, attempt, material, client, world)
+        _queue_orphan(before, attempt, material, pair.access_token, client, world)
         purges = client.purge_on_loss
         if lose_grant(before, StopReason.GRANT_REJECTED, refused_attempt=attempt, purges=purges, world=world.stopping):
             raise NeedsReconnectError(connection_id=ref.connection)
@@ -442,7 +442,7 @@ def _saved(
     try:
         world.store.save(before, after, attempt, replaced=replaced)
     except MovedError:
-        _queue_orphan(before, attempt, material, client, world)
+        _queue_orphan(before, attempt, material, pair.access_token, client, world)
         _live_grant(ref, before.pair, world)  # raises what became of the connection
         raise
     _refuse_deleted(ref, world)
@@ -456,7 +456,7 @@ def _default_s(facts: ProviderFacts) -> int | None:
 def _replaced(before: Grant, attempt: str, tokens: TokenPair, client: Client, world: HandingOut) -> Revocation:
     """The rotated token that stays valid and that no revocation of its successor reaches (custody rule 6)."""
     material = _material(before, tokens, client, before.access_until)
-    return _queued(before, f"{attempt}.old", before.tv, material, client, world)
+    return _queued(before, f"{attempt}.old", before.tv, material, tokens.access_token, client, world)
 
 
 def _material(grant: Grant, pair: TokenPair, client: Client, access_until: int | None) -> tuple[Material, ...]:
@@ -475,10 +475,22 @@ def _material(grant: Grant, pair: TokenPair, client: Client, access_until: int |
 
 
 def _queued(
-    before: Grant, rid: str, version: int, material: Sequence[Material], client: Client, world: HandingOut
+    before: Grant,
+    rid: str,
+    version: int,
+    material: Sequence[Material],
+    access_token: Secret,
+    client: Client,
+    world: HandingOut,
 ) -> Revocation:
-    """A revocation of a token of this grant, due now, under an id that is the same for every try."""
+    """
+    A revocation of a token of this grant, due now, under an id that is the same for every try.
+
+    Where it may end more of an account that nobody knows, the *access_token* is kept for asking whose it is (custody
+    rule 12).
+    """
     now, vault = world.clock.now(), world.vault
+    asks = before.account is None and client.facts.has_identity and before.reach.is_account_wide
     return Revocation(
         rid=rid,
         state=RevocationState.PENDING,
@@ -500,6 +512,7 @@ def _queued(
             ),
         ),
         account=before.account,
+        identity=vault.seal_identity(rid, before.generation, access_token) if asks else None,
         tv=version,
         listed=True,
         deadline=deadline_of(now),
@@ -527,7 +540,8 @@ def _queue_part(
     material = tuple(each for each in takeable if world.vault.fingerprint(each.token) != before.fp)
     if not material:
         return
-    part = _queued(before, f"{attempt}.part", before.tv + 1, material, client, world)
+    access_token = next((each.token for each in loose if each.kind == "access_token"), tokens.access_token)
+    part = _queued(before, f"{attempt}.part", before.tv + 1, material, access_token, client, world)
     for _ in range(TRIES):
         generations = [each.generation for each in world.reads.intents(before.ref)]
         intent = before.generation if before.generation in generations else None
@@ -542,14 +556,21 @@ def _queue_part(
     world.store.queue_orphan(before, attempt, part, found=None, stopped=None, intent_generation=None)
 
 
-def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], client: Client, world: HandingOut) -> None:
+def _queue_orphan(
+    before: Grant,
+    attempt: str,
+    material: Sequence[Material],
+    access_token: Secret,
+    client: Client,
+    world: HandingOut,
+) -> None:
     """
     Row 20: a fresh token that could not be saved is due for revocation, and its attempt leaves the set that expects it.
 
     Only after a look at what is there shows that it is not stored after all (custody rule 7).
     """
     ref, version = before.ref, before.tv + 1
-    whole = _queued(before, attempt, version, material, client, world)
+    whole = _queued(before, attempt, version, material, access_token, client, world)
     orphan: Revocation | None = whole
     for _ in range(TRIES):
         found = world.reads.grant(ref, before.pair)
@@ -563,7 +584,7 @@ def _queue_orphan(before: Grant, attempt: str, material: Sequence[Material], cli
             # What the provider gave again is the live grant's; the rest is nobody's.
             loose = tuple(each for each in material if world.vault.fingerprint(each.token) != found.fp)
             if len(loose) < len(material):
-                orphan = _queued(before, attempt, version, loose, client, world) if loose else None
+                orphan = _queued(before, attempt, version, loose, access_token, client, world) if loose else None
         elif stopped is not None and whole.fp <= stopped.fp:
             orphan = None
         generations = [
