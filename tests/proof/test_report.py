@@ -2,31 +2,52 @@
 
 import pytest
 
-from tests.proof.report import LEAST, Row, too_few
+from tests.proof.report import LEAST, TESTS_A_SITUATION, Row, too_few
 
 SITUATIONS = 7
+
+
+def whole(nightly: bool) -> dict[str, Row]:
+    """A run that has what is promised, and nothing more."""
+    return {
+        technique: Row(technique, least[nightly], 0, TESTS_A_SITUATION.get(technique, 0) * SITUATIONS)
+        for technique, least in LEAST.items()
+    }
 
 
 @pytest.mark.parametrize("technique", LEAST)
 @pytest.mark.parametrize("nightly", [False, True])
 def test_a_whole_run_with_too_few_cases_is_told(technique: str, nightly: bool) -> None:
     """One case less than promised, and nothing else was wrong."""
-    least = LEAST[technique][nightly]
+    rows, least = whole(nightly), LEAST[technique][nightly]
+    assert too_few([*rows.values()], SITUATIONS, nightly=nightly) == []
 
-    assert too_few([Row(technique, least, 0, 3 * SITUATIONS)], SITUATIONS, nightly=nightly) == []
-    (told,) = too_few([Row(technique, least - 1, 0, 3 * SITUATIONS)], SITUATIONS, nightly=nightly)
+    rows[technique] = rows[technique]._replace(cases=least - 1)
+    (told,) = too_few([*rows.values()], SITUATIONS, nightly=nightly)
+
     assert told == f"{technique}: {least - 1:,} cases, and {least:,} are promised"
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        Row("T-2 states", 10, 0, 3 * SITUATIONS - 1),
-        Row("T-2 states", 10, 1, 3 * SITUATIONS),
-        Row("T-4 provider faults", 1, 0, SITUATIONS),
-    ],
-    ids=["a part of them ran", "something is wrong anyway", "nothing is promised"],
-)
-def test_other_runs_promise_nothing(row: Row) -> None:
+@pytest.mark.parametrize("technique", sorted(set(LEAST) - set(TESTS_A_SITUATION)))
+def test_a_technique_that_did_not_run_is_told(technique: str) -> None:
+    """It was taken away, or skipped, and all others ran."""
+    rows = whole(False)
+    del rows[technique]
+
+    (told,) = too_few([*rows.values()], SITUATIONS, nightly=False)
+
+    assert told.startswith(f"{technique}: 0 cases")
+
+
+@pytest.mark.parametrize("technique", TESTS_A_SITUATION)
+def test_other_runs_promise_nothing(technique: str) -> None:
     """Who runs one test, or looks for a fault, is not told of the others."""
-    assert too_few([row], SITUATIONS, nightly=False) == []
+    rows = {name: row._replace(cases=1) for name, row in whole(False).items()}
+    assert len(too_few([*rows.values()], SITUATIONS, nightly=False)) == len(LEAST)
+
+    part = rows | {technique: rows[technique]._replace(tests=rows[technique].tests - 1)}
+    faulty = rows | {technique: rows[technique]._replace(violations=1)}
+
+    assert too_few([*part.values()], SITUATIONS, nightly=False) == []
+    assert too_few([*faulty.values()], SITUATIONS, nightly=False) == []
+    assert too_few([rows["T-4 provider faults"]], SITUATIONS, nightly=False) == []
