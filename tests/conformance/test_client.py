@@ -176,7 +176,7 @@ def test_every_provider_is_met_as_it_is(name: str) -> None:
     row(name, steps)
 
 
-@pytest.mark.rule("RB-01", "RB-02", "RB-06", "RB-07", "RB-08", "RB-14", "RB-17")
+@pytest.mark.rule("RB-14", "RB-17")
 @pytest.mark.parametrize(
     "name", [name for name in PROVIDERS if Catalogue().get(name).refresh.mode.startswith("refresh")]
 )

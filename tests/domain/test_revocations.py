@@ -49,6 +49,7 @@ NARROW = (Reach.TOKEN, Reach.UNKNOWN)
 
 
 @pytest.mark.rule("U-9", "RB-24")
+@pytest.mark.rule("RB-23")
 @pytest.mark.parametrize("reach", Reach)
 @pytest.mark.parametrize("takes", ["refresh", "access", "either"])
 @pytest.mark.parametrize("refresh_token", [REFRESH, None])
@@ -322,7 +323,6 @@ def test_only_a_confirmed_token_without_successors_is_confirmed():
     assert confirmed == [(outcome, None, ()) for outcome in GOOD]
 
 
-@pytest.mark.rule("RB-23")
 @pytest.mark.parametrize(("one", "two"), list(itertools.product(RevokeOutcome, repeat=2)))
 def test_the_weakest_answer_speaks_for_all_tokens(one, two):
     """Confirmed only if each is; the order of asking says nothing."""

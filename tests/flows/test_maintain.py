@@ -163,7 +163,7 @@ def test_what_an_older_key_sealed_still_opens_and_is_sealed_anew_when_written(wo
     assert world.server.live() == []
 
 
-@pytest.mark.rule("D-5", "RB-62")
+@pytest.mark.rule("RB-62")
 def test_a_grant_that_is_never_written_again_keeps_its_key(new_world: Callable[..., World]) -> None:
     """Its token never expires, so nothing seals it anew: for years its keys stay, and it can be revoked in the end."""
     world = new_world(token__default_lifetime_s="never")

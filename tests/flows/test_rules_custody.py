@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from quitclaim.domain.errors import ConnectBlockedError, StoreError
+from quitclaim.domain.errors import ConnectBlockedError, StateConflictError, StoreError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import DEADLINE_MS, GUARD_MS, SECOND
 from quitclaim.flows.connect import CallbackFailedError
@@ -185,6 +185,28 @@ def test_an_attempt_that_fails_touches_no_grant_of_the_same_account(world: World
         world.come_back(world.callback(BOB))
 
     assert world.reads.grant(GOOGLE, "main") == before
+    assert world.token().token_version == 1
+
+
+@pytest.mark.rule("D-26", "U-6")
+def test_a_second_authorization_never_replaces_a_healthy_credential(world: World) -> None:
+    """
+    The same owner at the same account: a ready connection gives no second link, and an authorization beside it that
+    fails leaves its grant as it was.
+    """
+    world.connect()
+    before = world.reads.grant(GOOGLE, "main")
+    world.server.next("/token", answers(400, {"error": "invalid_grant"}))
+
+    assert world.start(GOOGLE).ticket is None
+    with pytest.raises(StateConflictError):
+        world.start(GOOGLE, again=True)
+    with pytest.raises(CallbackFailedError):
+        world.come_back(world.callback(OTHER))
+
+    assert (world.connection(OTHER).state, world.connection().state) == ("failed", "ready")
+    assert world.reads.grant(GOOGLE, "main") == before
+    assert world.items("revocation") == []
     assert world.token().token_version == 1
 
 

@@ -91,15 +91,23 @@ def test_a_second_run_finds_nothing(stage):
 @pytest.mark.rule("F-46")
 @pytest.mark.parametrize("rids", [[], ["unknown"], [""], [1, None, {}, ["r"]], ["x" * 500], ["a#b", "../c"], ["u"] * 3])
 def test_a_kick_of_nothing_does_nothing(stage, rids):
-    """Whatever it names."""
+    """Whatever it names: what is due is left to the schedule, and nobody is asked."""
+    stopped(stage, "one")
+    before = stage.items()
+
     assert stage.invoke("revoke_sweep", {"rids": rids}) == NOTHING
 
+    assert stage.items() == before
+    assert stage.server.asked.count("/revoke") == 0
 
+
+@pytest.mark.rule("F-46")
 def test_a_kick_of_many_is_taken_in_parts(stage):
     """More than one call to the table takes; a hundred at the most, the schedule finds the rest."""
     rids = stopped(stage, "one")
     many = [f"unknown-{number}" for number in range(99)] + rids
 
+    assert stage.invoke("revoke_sweep", {"rids": ["one too many", *many]}) == NOTHING
     told = stage.invoke("revoke_sweep", {"rids": [*many, "beyond"]})
 
     assert told["confirmed"] == 1
