@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import pytest
 
+from quitclaim.domain.revocations import Reach
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.status import status
 from quitclaim.ports import Key
 from tests.proof.http_provider import HttpFault, Provider, use_http
 from tests.proof.judge import doubled, faults_at_rest, faults_of_state
-from tests.proof.ledger import Fault, Kind
+from tests.proof.ledger import Fault, Kind, Refreshing
 from tests.proof.recovery import to_rest
 from tests.proof.report import note
 from tests.proof.scripts import (
@@ -165,6 +166,15 @@ SCENES: Final = {
 }
 
 
+KINDS: Final = (
+    Kind(),
+    Kind(Refreshing.STATIC, Reach.TOKEN),
+    Kind(Refreshing.GRACE, Reach.TOKEN),
+    Kind(Refreshing.STATIC, Reach.ACCOUNT),
+)
+"""Whatever a provider's tokens do at a refresh and a revocation, nothing of it may be lost."""
+
+
 # --- tests -----------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +184,7 @@ def test_a_fault_of_the_provider_leaves_what_the_table_says(
     call: str, fault: HttpFault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One request, one outcome on record, and nothing of the provider's lives that nobody knows."""
-    world, provider, handler = _world(call, monkeypatch)
+    world, provider, handler = _world(call, Kind(), monkeypatch)
     provider.fault[call] = fault
     provider.requests.clear()
 
@@ -194,14 +204,15 @@ def test_a_fault_of_the_provider_leaves_what_the_table_says(
     assert (record + told, asked) == (wanted, 1)
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda each: each.label)
 @pytest.mark.parametrize("moment", ["before it", "before its answer", "after its answer"])
 @pytest.mark.parametrize("fault", [None, *HttpFault], ids=str)
 @pytest.mark.parametrize("call", SCENES)
 def test_a_stop_at_any_moment_of_the_call_is_not_refused_and_loses_nothing(
-    call: str, fault: HttpFault | None, moment: str, monkeypatch: pytest.MonkeyPatch
+    call: str, fault: HttpFault | None, moment: str, kind: Kind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection is stopped (its owner deleted, where it is stopped already) while the provider is asked."""
-    world, provider, handler = _world(call, monkeypatch)
+    world, provider, handler = _world(call, kind, monkeypatch)
     if fault is not None:
         provider.fault[call] = fault
     stops: list[str] = []
@@ -250,8 +261,8 @@ def test_the_table_is_whole() -> None:
     assert words <= set(WORDS.split())
 
 
-def _world(call: str, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Provider, Handler]:
-    world = World(Kind())
+def _world(call: str, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> tuple[World, Provider, Handler]:
+    world = World(kind)
     world.deadline_of = PatientDeadline
     provider = use_http(world, monkeypatch)
     return world, provider, SCENES[call].build(world, provider)
