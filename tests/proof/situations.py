@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from quitclaim.domain.attention import Subject
-from quitclaim.domain.errors import IdempotencyMismatchError, QuitclaimError, StateConflictError
+from quitclaim.domain.errors import IdempotencyMismatchError, QuitclaimError, StateConflictError, StoreError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     AUTHORIZATION_MS,
@@ -224,8 +224,8 @@ def handler_other_disconnect_with_key(ports: Ports) -> Any:
         disconnect(REF, 7, ports.stopping, "key")
     except IdempotencyMismatchError:
         return
-    except QuitclaimError:
-        if was_used:
+    except QuitclaimError as error:
+        if was_used and not isinstance(error, StoreError):
             ports.violation("P-10: another request was looked at under a key that was used")
         raise
 

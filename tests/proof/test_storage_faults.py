@@ -30,6 +30,8 @@ READ: Final = (TableFault.LOST,)
 OUTAGE_MS: Final = 10 * MINUTE
 RANDOM_PER_SITUATION: Final = 180 if NIGHTLY else 12
 SHARE: Final = 0.3
+SCHEDULED: Final = frozenset({"new life"})
+"""Handlers with a schedule's run inside: what a run could not claim, the next one takes up, and not the same one."""
 
 type Faults = Callable[[TableCall], TableFault | None]
 
@@ -50,7 +52,7 @@ def test_one_call_that_fails_changes_nothing(situation: Situation) -> None:
                 cases += 1
                 process = _run(bench, name, _once(call.number, fault))
                 found = _judged(bench, name, process)
-                if call.is_write and _code(process) != _code(healthy):
+                if call.is_write and name not in SCHEDULED and _code(process) != _code(healthy):
                     found.append(f"a write that failed once made {_code(healthy)} into {_code(process)}")
                 violations += [f"{situation.name} / {name}, call {call}, {fault}: {each}" for each in found]
 

@@ -137,7 +137,7 @@ def hand_out(ref: ConnectionRef, pair: str, min_ttl_ms: int, deadline: Deadline,
             except NotBegunError as fault:
                 if need is not Freshness.SOFT:
                     raise fault.cause from None
-                world.on_fault("refresh", fault.cause)  # what is still good serves, whatever keeps us from refreshing
+                world.on_fault(EARLY_REFRESH, fault.cause)  # what is still good serves, whatever keeps us back
                 return _opened(grant, now, world)
         pause = LOSER_PAUSES_MS[min(turn, len(LOSER_PAUSES_MS) - 1)]
         if waited + pause > LOSER_WAIT_MS or deadline.remaining_ms() < 2 * SECOND:
@@ -230,6 +230,9 @@ def _opened(grant: Grant, now: int, world: HandingOut) -> AccessToken:
 
 
 # --- refresh ---------------------------------------------------------------------------------------------------------
+
+
+EARLY_REFRESH: Final = "early refresh"
 
 
 class NotBegunError(Exception):

@@ -19,7 +19,7 @@ from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import IN_FLIGHT, Revoking
 from quitclaim.flows.stop import Stopping
-from quitclaim.flows.tokens import HandingOut
+from quitclaim.flows.tokens import EARLY_REFRESH, HandingOut
 from quitclaim.ports import Calls
 from quitclaim.providers.spec import COMPILED, Catalogue
 from quitclaim.runtime.config import ConfiguredClients, ParameterStore
@@ -180,9 +180,10 @@ class Parts[S: Settings]:
         self.telemetry.fault("item failed", fault, kind=kind)
 
     def tell_clean_up(self, kind: str, fault: Exception) -> None:
-        """Of a clean-up that failed: what it was to end ends by itself, later."""
+        """Of a clean-up that failed: what it was to end ends by itself, later. An early refresh is no clean-up."""
         self.tell_fault(kind, fault)
-        self.telemetry.count("CleanUpsFailed")
+        if kind != EARLY_REFRESH:
+            self.telemetry.count("CleanUpsFailed")
 
     def tell_burst(self, client: str) -> None:
         """Of a report that marked nothing, because its client has so many of them: an alarm watches the count."""
