@@ -10,16 +10,17 @@ from typing import Any, Final
 
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.limits import GUARD_MS
-from quitclaim.domain.revocations import Claimed, RevocationState
+from quitclaim.domain.revocations import Claimed, Reach, RevocationState
 from quitclaim.domain.stop import Close
 from quitclaim.ports import Key, Update
 from quitclaim.store.keys import idempotency_key
+from quitclaim.store.pace import ReportBreaker
 from tests.fakes.tables import applied_then_ambiguous, busy
 from tests.proof.broken import BreakableTable, Journal, Part
 from tests.proof.cases import Example
 from tests.store import rows, test_deletion, test_maintain, test_operator, test_report
-from tests.store.rows import BARRIER, CLAIM_REFUSALS, EXCHANGE, GRANT, REVOCATION, Act, Refusal, Row, has, lacks
-from tests.store.stage import REF, Stage
+from tests.store.rows import BARRIER, CLAIM_REFUSALS, EXCHANGE, FAR, GRANT, REVOCATION, Act, Refusal, Row, has, lacks
+from tests.store.stage import CLIENT, REF, Stage
 
 FREE: Final = "nothing is in its way"
 REPEATED: Final = "its first try was applied, and the answer lost"
@@ -123,10 +124,14 @@ def wake_beside_another_family(stage: Stage) -> Act:
     return act
 
 
-def park_after_a_claim(stage: Stage) -> Act:
-    queued = rows.parkable(stage)
+def park(stage: Stage) -> Act:
+    return partial(stage.revocations.park, rows.parkable(stage), stage.account(), None, stage.now)
+
+
+def after_a_claim(stage: Stage, arrange: Callable[[Stage], Act]) -> Act:
+    act = arrange(stage)
     stage.stand_in.alter(REVOCATION, put={"lease": "dead", "lease_until": stage.now - GUARD_MS})
-    return partial(stage.revocations.park, queued, stage.account(), None, stage.now)
+    return act
 
 
 def compact_after(stage: Stage, outcome: str) -> Act:
@@ -145,6 +150,20 @@ def compact_exchange(stage: Stage, outcome: str) -> Act:
     test_maintain.told(stage)
     stage.stand_in.alter(EXCHANGE, put={"outcome": outcome})
     return partial(test_maintain.store(stage).compact_exchange, stage.exchange(), is_listed=False)
+
+
+def postpone(stage: Stage) -> Act:
+    queued = stage.queued(reach=Reach.AUTHORIZATION, account=None)
+    return partial(stage.revocations.postpone, queued, 1, stage.now + 60_000, stage.now)
+
+
+def beat(stage: Stage) -> Act:
+    return partial(stage.reconciles.beat, "sweep", stage.now, frozenset({CLIENT}))
+
+
+def count_a_report(stage: Stage) -> Act:
+    breaker = ReportBreaker(stage.table, stage.clock, stage.ids, lambda client: None)
+    return partial(breaker.admits, CLIENT)
 
 
 def forget_renewal_of_nobody(stage: Stage) -> Act:
@@ -228,6 +247,19 @@ MORE: Final = (
             Refusal("a refresh is on record", "grant", has(GRANT, attempts=frozenset({"attempt-9"}))),
         ),
     ),
+    Row(
+        "30 tried again later",
+        postpone,
+        1,
+        (
+            Refusal("it moved", "revocation", has(REVOCATION, v=99)),
+            Refusal("it is settled", "revocation", has(REVOCATION, state="confirmed")),
+            Refusal("another has it", "revocation", has(REVOCATION, lease="other", lease_until=FAR)),
+        ),
+    ),
+    Row("30 tried again later, after a claim that is over", partial(after_a_claim, arrange=postpone), 1),
+    Row("a schedule ran", beat, 1),
+    Row("58 a report is counted", count_a_report, 1),
     Row("61 renewal that nobody holds", forget_renewal_of_nobody, 1),
     Row(
         "14 import with a key that counts no longer",
@@ -247,7 +279,7 @@ MORE: Final = (
     ),
     Row("29 claim beside another family", claim_beside_another_family, 2),
     Row("32 wake beside another family", wake_beside_another_family, 4),
-    Row("31 park after a claim that is over", park_after_a_claim, 5),
+    Row("31 park after a claim that is over", partial(after_a_claim, arrange=park), 5),
     *(
         Row(f"48 compact a revocation whose exchange is {outcome}", partial(compact_after, outcome=outcome), 4)
         for outcome in ("ended", "installed", "unconfirmed", "cleanup")
