@@ -14,6 +14,7 @@ from quitclaim.domain.renewals import (
     Renewed,
     after_successor,
     first_renewal,
+    is_lost_unseen,
     meaning_of,
     renewal_after,
     renewal_before,
@@ -181,3 +182,22 @@ def test_a_successor_that_is_missing_confirms_nothing() -> None:
     """Nor does one whose provider is not set up any more."""
     assert after_successor(queued(renewed="r2"), None, facts()) is Awaited.GIVE_UP
     assert after_successor(queued(renewed="r2"), a_revocation(RevocationState.CONFIRMED), None) is Awaited.GIVE_UP
+
+
+@pytest.mark.parametrize(
+    ("reach", "how", "is_lost"),
+    [
+        (Reach.FAMILY, {"rotates": "no", "old_token": OldToken.UNKNOWN}, False),
+        (Reach.FAMILY, {"rotates": "yes", "old_token": OldToken.STAYS_VALID}, False),
+        (Reach.FAMILY, {"rotates": "yes", "old_token": OldToken.IMMEDIATE}, True),
+        (Reach.FAMILY, {"rotates": "sometimes", "old_token": OldToken.GRACE}, True),
+        (Reach.TOKEN, {"rotates": "no", "old_token": OldToken.UNKNOWN, "ends_pair": True}, False),
+        (Reach.TOKEN, {"rotates": "no", "old_token": OldToken.UNKNOWN, "ends_pair": False}, True),
+        (Reach.TOKEN, {"rotates": "yes", "old_token": OldToken.STAYS_VALID, "ends_pair": True}, True),
+        (Reach.TOKEN, {"rotates": "unknown", "old_token": OldToken.UNKNOWN, "ends_pair": True}, True),
+        (Reach.UNKNOWN, {"rotates": "yes", "old_token": OldToken.STAYS_VALID, "ends_pair": True}, True),
+    ],
+)
+def test_a_refresh_that_nobody_saw_the_answer_of(reach: Reach, how: dict[str, object], is_lost: bool) -> None:
+    """That a revocation ends its own pair says nothing of the pair that an unseen refresh may have given."""
+    assert is_lost_unseen(reach, facts(**RENEWS | how)) is is_lost

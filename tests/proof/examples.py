@@ -226,6 +226,12 @@ MORE: Final = (
         1,
         (Refusal("another renewal is open", "revocation", has(REVOCATION, renewing="attempt-9")),),
     ),
+    Row(
+        "34 settle, unconfirmed by the refusal of a renewal",
+        partial(settle, state=RevocationState.UNCONFIRMED, renewal="attempt-1", renewing="attempt-1", lost=True),
+        1,
+        (Refusal("another renewal is open", "revocation", has(REVOCATION, renewing="attempt-9")),),
+    ),
     Row("34 settle, unsupported", partial(settle, state=RevocationState.UNSUPPORTED), 1, FOR_GOOD),
     Row("35 defer", defer, 1, SETTLE),
     Row("35 defer, excused", partial(defer, excused=True), 1, SETTLE),

@@ -14,6 +14,7 @@ from unittest.mock import patch
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Owner, Resolved
 from quitclaim.domain.limits import GUARD_MS, REFRESH_CALL_MS, REVOKE_CALL_MS
+from quitclaim.domain.renewals import Awaited, after_successor
 from quitclaim.domain.revocations import RevocationState, Settlement, Step
 from quitclaim.domain.stop import Close
 from quitclaim.domain.tokens import LapseOfAttempt, lapse_of_attempt
@@ -22,6 +23,7 @@ from quitclaim.ports import Update, Write
 from quitclaim.store.connect import ConnectStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
+from quitclaim.store.revocations import RevocationStore
 
 if TYPE_CHECKING:
     from tests.proof.broken import BreakableTable
@@ -145,6 +147,18 @@ def _lapsed_whenever_it_ends(grant: Any, facts: Any, now: int) -> LapseOfAttempt
     return LAPSE(grant, facts, max(now, (grant.lease_until or now) + GUARD_MS))
 
 
+def _forget_without_a_loss(store: RevocationStore, revocation: Any, now: int, *, loses: bool) -> None:
+    FORGET_RENEWAL(store, revocation, now, loses=False)
+
+
+def _confirmed_with_its_successor(revocation: Any, successor: Any, facts: Any) -> Awaited:
+    if successor is not None and successor.state is RevocationState.CONFIRMED:
+        return Awaited.CONFIRM
+    return AFTER_SUCCESSOR(revocation, successor, facts)
+
+
+FORGET_RENEWAL: Final = RevocationStore.forget_renewal
+AFTER_SUCCESSOR: Final = after_successor
 LOSE_GRANT: Final = stop.lose_grant
 ACKNOWLEDGE: Final = revocations.acknowledge
 QUEUED_OF: Final = stop.queued_of

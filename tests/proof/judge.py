@@ -193,7 +193,7 @@ def _covered(token: Issued, tables: Tables, world: World) -> bool:
             stored = {name for each in item["material"] for name in world.tokens_in(each["sealed"])}
             if any(_reaches(item["reach"], name, token, world) for name in stored):
                 return True
-            if of_family and (item.get("expected") or item.get("lost")):
+            if of_family and (item.get("expected") or item.get("lost") or item.get("renewing")):
                 return True
         elif item["state"] in NOTICES and of_family and _covers(item, token, world):
             return True

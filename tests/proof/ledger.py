@@ -10,6 +10,7 @@ twice ends what it issued (RFC 6749 section 4.1.2).
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from quitclaim.domain.facts import OldToken, ProviderFacts
 from quitclaim.domain.revocations import Reach
@@ -60,6 +61,7 @@ class Kind:
     proves: bool = False  # whose grant it is stands in an ID token, and must be verified
     gives_refresh: bool = True
     takes_either: bool = False  # a revocation takes access tokens as well; the ledger keeps none of them
+    by_access: bool = False  # a revocation takes nothing but an access token that has not expired
     idle_limit_ms: int | None = None
     refresh_ends_ms: int | None = None
 
@@ -67,7 +69,7 @@ class Kind:
     def label(self) -> str:
         """For tables."""
         rest = "/ID token" if self.proves else ""
-        rest += "/either" if self.takes_either else ""
+        rest += ("/either" if self.takes_either else "") + ("/by access" if self.by_access else "")
         rest += ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
         rest += ("/idle" if self.idle_limit_ms and self.gives_refresh else "") + (
             "/ends" if self.refresh_ends_ms else ""
@@ -85,7 +87,8 @@ class Kind:
         }[self.refreshing]
         return facts_of(
             revocable=self.revocable,
-            takes="either" if self.takes_either else "refresh" if self.gives_refresh else "access",
+            takes=self._takes,
+            ends_pair=self.by_access,
             reach=self.reach,
             refreshable=self.gives_refresh,
             idle_limit_ms=self.idle_limit_ms,
@@ -97,6 +100,12 @@ class Kind:
             manual_page="https://provider.example/apps",
             reuse_kills_family=self.refreshing is Refreshing.REUSE,
         )
+
+    @property
+    def _takes(self) -> str:
+        if self.takes_either:
+            return "either"
+        return "refresh" if self.gives_refresh and not self.by_access else "access"
 
 
 def facts_of(**known: object) -> ProviderFacts:
@@ -110,6 +119,10 @@ def facts_of(**known: object) -> ProviderFacts:
         if each.name not in known and each.default is MISSING and each.default_factory is MISSING
     ]
     return ProviderFacts(**{name: value for name, value in known.items() if name in names}, **dict.fromkeys(missing))  # type: ignore[arg-type]
+
+
+ACCESS_MS: Final = 3_600_000
+"""So long an access token lives."""
 
 
 @dataclass
@@ -184,6 +197,13 @@ class Ledger:
             self.tokens[name] = replace(old, alive=False, why_dead="rotated")
         self.count += 1
         return self._issue(old.family, old.account, name, now)
+
+    def takes(self, token: str, now: int) -> bool:
+        """Whether a revocation of it does anything: where it takes access tokens, they must be alive."""
+        if not self.kind.by_access:
+            return True
+        issued = self.tokens.get(token.removeprefix("at-"))
+        return token.startswith("at-") and issued is not None and issued.alive and now < issued.issued_at + ACCESS_MS
 
     def revoke(self, name: str) -> list[str]:
         """End a token and what its revocation reaches; the names of those that were alive until now."""

@@ -494,7 +494,9 @@ class OpenVault:
     def seal_revoke_only(
         self, rid: str, generation: int, token_version: int, pair: str, material: Sequence[Material]
     ) -> bytes:
-        tokens = ",".join(f"{each.kind}={each.token.reveal()}" for each in material)
+        tokens = ",".join(
+            f"{each.kind}={each.token.reveal()}" + (f"={each.until}" if each.until else "") for each in material
+        )
         names = frozenset(each.token.reveal() for each in material if each.token.reveal().startswith("rt-"))
         self._process.glance(lambda: self._world.seen.sealed_in.setdefault(rid, set()).update(names))
         return self._seal("revoke", rid, generation, token_version, pair, tokens)
@@ -503,7 +505,7 @@ class OpenVault:
         self, rid: str, generation: int, token_version: int, pair: str, sealed: bytes
     ) -> tuple[Material, ...]:
         tokens = self._open("revoke", rid, generation, token_version, pair, sealed).split(",")
-        return tuple(Material(each.split("=")[0], Secret(each.split("=")[1])) for each in tokens)
+        return tuple(_material(*each.split("=")) for each in tokens)
 
     def seal_identity(self, rid: str, generation: int, access_token: Secret) -> bytes:
         return self._seal("identity", rid, generation, 0, "~", access_token.reveal())
@@ -577,6 +579,10 @@ def _of(ref: ConnectionRef) -> str:
 def _sum(bound: str, text: str) -> int:
     """So that bytes that were changed do not open."""
     return crc32(f"{bound};{text}".encode())
+
+
+def _material(kind: str, token: str, until: str | None = None) -> Material:
+    return Material(kind, Secret(token), until=None if until is None else int(until))
 
 
 def _tokens_in(sealed: bytes) -> frozenset[str]:
@@ -749,14 +755,16 @@ class SimulatedClient:
                 "revoke", lambda item: item.get("ty") == "revocation" and item.get("lease_until", 0) > self._now
             )
             fault = self._world.fault("revoke")
-            if fault in (Fault.NOT_ACTED, Fault.LOST):
-                if fault is Fault.LOST:
-                    self._revoke(token)
+            if fault is Fault.NOT_ACTED:
                 return RevokeAnswer(RevokeOutcome.UNKNOWN, "no answer")
-            if fault is not Fault.NONE:
+            if fault not in (Fault.NONE, Fault.LOST):
                 return RevokeAnswer(RevokeOutcome.DEFERRED, fault)
-            self._revoke(token)
-            return RevokeAnswer(RevokeOutcome.CONFIRMED)
+            is_taken = self._world.ledger.takes(token, self._world.now)
+            if is_taken:
+                self._revoke(token.removeprefix("at-"))
+            if fault is Fault.LOST:
+                return RevokeAnswer(RevokeOutcome.UNKNOWN, "no answer")
+            return RevokeAnswer(RevokeOutcome.CONFIRMED if is_taken else RevokeOutcome.AMBIGUOUS)
 
         return self._do("revoke", act)
 
@@ -965,7 +973,9 @@ class Ports:
     # --- ports ---
 
     def on_fault(self, kind: str, fault: Exception) -> None:
-        """An item failed, and stays due."""
+        """An item failed, and stays due. Where the table did not answer, all is as if its worker had died at it."""
+        if isinstance(fault, StoreError):
+            self.process.received.clear()
         self.process.glance(lambda: self._world.on_fault(kind, fault))
 
     def revoke_now(self, rids: Sequence[str]) -> None:

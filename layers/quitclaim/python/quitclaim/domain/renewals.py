@@ -14,7 +14,7 @@ from typing import Final
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.limits import DOUBTS, MINUTE
 from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
-from quitclaim.domain.revocations import Material, Revocation, RevocationState
+from quitclaim.domain.revocations import Material, Reach, Revocation, RevocationState
 from quitclaim.domain.secret import Secret
 
 ALIVE_MS: Final = MINUTE
@@ -144,6 +144,18 @@ def successor_of(revocation: Revocation, renewal: Renewal, rid: str, now: int, *
         doubts=doubts,
         v=0,
     )
+
+
+def is_lost_unseen(reach: Reach, facts: ProviderFacts) -> bool:
+    """
+    Whether a refresh whose answer nobody saw may have left a token that no revocation of the old one reaches.
+
+    Not where the refresh token stays the same, nor where the old one lives on and its revocation ends everything that
+    came of it: that it ends its own pair says nothing of the next one.
+    """
+    if reach.ends_old_tokens:
+        return facts.may_rotate
+    return facts.rotates != "no" or not facts.ends_pair
 
 
 class Awaited(StrEnum):

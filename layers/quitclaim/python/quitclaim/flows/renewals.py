@@ -24,6 +24,7 @@ from quitclaim.domain.renewals import (
     Renewal,
     Renewed,
     after_successor,
+    is_lost_unseen,
     meaning_of,
     successor_of,
 )
@@ -170,12 +171,11 @@ def _put_back(claim: Claimed, successor: Revocation, now: int, *, loses: bool, w
 
 def forget_unseen(revocation: Revocation, now: int, world: "Revoking") -> Revocation:
     """
-    The item without the refresh whose answer nobody saw. Nothing is lost by it where the provider does not rotate and
-    the revocation ends everything that came of the refresh token. Raises `MovedError`.
+    The item without the refresh whose answer nobody saw; `lost` where that may have left a token which nothing reaches.
+    Raises `MovedError`.
     """
     facts = _facts_of(revocation, world.clients)
-    covers = revocation.reach.ends_old_tokens or (facts is not None and facts.ends_pair)
-    loses = facts is None or facts.may_rotate or not covers
+    loses = facts is None or is_lost_unseen(revocation.reach, facts)
     world.store.forget_renewal(revocation, now, loses=loses)
     return replace(
         revocation,
