@@ -587,7 +587,7 @@ def _material(kind: str, token: str, until: str | None = None) -> Material:
 
 def _tokens_in(sealed: bytes) -> frozenset[str]:
     text = sealed.decode(errors="replace").rpartition(";")[2]
-    return frozenset(part for each in text.split(",") for part in [each.split("=")[-1]] if part.startswith("rt-"))
+    return frozenset(part for each in text.split(",") for part in each.split("=") if part.startswith("rt-"))
 
 
 class SimulatedClient:
