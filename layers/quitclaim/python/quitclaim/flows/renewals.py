@@ -188,15 +188,22 @@ def forget_unseen(revocation: Revocation, now: int, world: "Revoking") -> Revoca
 
 
 def awaited(revocations: Sequence[Revocation], world: "Revoking") -> dict[str, tuple[Awaited, int]]:
-    """Of each that handed over to a successor: what it does next, and when to look again if it waits."""
+    """
+    Of each that handed over to a successor: what it does next, and when to look again if it waits. Behind one that
+    cannot be read it waits, to its deadline; nobody else does (I-16).
+    """
     rids = [each.renewed for each in revocations if each.renewed is not None]
-    found = {each.rid: each for each in world.store.read(rids)}
+    read = world.store.read_each(rids)
+    found = {each.rid: each for each in read if isinstance(each, Revocation)}
+    is_one_unread = len(found) < len(read)
     told: dict[str, tuple[Awaited, int]] = {}
     for each in revocations:
         if each.renewed is None:
             continue
         successor = found.get(each.renewed)
         step = after_successor(each, successor, _facts_of(each, world.clients))
+        if successor is None and is_one_unread:
+            step = Awaited.WAIT
         again = max(world.clock.now(), (successor.next if successor else None) or 0) + MINUTE
         told[each.rid] = (step, min(again, each.deadline or again))
     return told
