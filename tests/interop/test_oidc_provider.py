@@ -416,19 +416,18 @@ def test_an_answer_after_its_lease_is_still_revoked_and_the_notice_stays(life: O
 # --- workers killed at each of their calls ----------------------------------------------------------------------------
 
 
-# What an access-token call does: it reads owner and grant, then the connection; records the refresh; sends it; saves;
+# What an access-token call does: it reads owner and grant; records the refresh; sends it; saves;
 # reads the owner once more. Disconnected while it is stopped there, it ends so:
 REFRESH = {
     before("BatchGetItem"): REVOKED,
-    before("GetItem"): REVOKED,
     before("UpdateItem"): REVOKED,
     after("UpdateItem"): NAMED,  # on record: nobody can know that it was not sent
     before(TOKEN_PATH): NAMED,
     after(TOKEN_PATH): NAMED,
     before("UpdateItem", 2): NAMED,
     after("UpdateItem", 2): REVOKED,
-    before("GetItem", 2): REVOKED,
-    after("GetItem", 2): REVOKED,
+    before("GetItem"): REVOKED,
+    after("GetItem"): REVOKED,
 }
 
 # What a callback does: it consumes the state and records the exchange; sends the code; holds the grant; asks whose it
