@@ -15,6 +15,7 @@ from quitclaim.domain.renewals import (
     after_successor,
     first_renewal,
     is_lost_unseen,
+    is_unproven,
     meaning_of,
     renewal_after,
     renewal_before,
@@ -201,3 +202,26 @@ def test_a_successor_that_is_missing_confirms_nothing() -> None:
 def test_a_refresh_that_nobody_saw_the_answer_of(reach: Reach, how: dict[str, object], is_lost: bool) -> None:
     """That a revocation ends its own pair says nothing of the pair that an unseen refresh may have given."""
     assert is_lost_unseen(reach, facts(**RENEWS | how)) is is_lost
+
+
+@pytest.mark.parametrize(
+    ("how", "changes", "outcome", "is_it"),
+    [
+        ({}, {"reach": Reach.TOKEN}, RevokeOutcome.CONFIRMED, True),
+        ({}, {"reach": Reach.TOKEN}, RevokeOutcome.ALREADY_GONE, True),
+        ({}, {"reach": Reach.TOKEN, "doubts": DOUBTS}, RevokeOutcome.CONFIRMED, True),
+        ({}, {"reach": Reach.TOKEN, "lost": True}, RevokeOutcome.CONFIRMED, False),
+        ({}, {"reach": Reach.TOKEN}, RevokeOutcome.DEFERRED, False),
+        ({}, {"reach": Reach.FAMILY}, RevokeOutcome.CONFIRMED, False),
+        ({"ends_pair": True}, {"reach": Reach.TOKEN}, RevokeOutcome.CONFIRMED, False),
+        ({"takes": "either"}, {"reach": Reach.TOKEN}, RevokeOutcome.CONFIRMED, False),
+    ],
+)
+def test_a_success_that_speaks_for_the_access_token_alone(
+    how: dict[str, object], changes: dict[str, object], outcome: RevokeOutcome, is_it: bool
+) -> None:
+    """However often it was asked before, it confirms nothing: the refresh token may live on."""
+    given = facts(**RENEWS | how)
+
+    assert is_unproven(queued(**changes), pair(), given, RevokeAnswer(outcome)) is is_it
+    assert not is_unproven(queued(**changes), pair()[:1], given, RevokeAnswer(outcome))

@@ -48,6 +48,7 @@ class Issued:
     by: str  # the code or token that it was issued for
     alive: bool = True
     why_dead: str = ""
+    access_at: int | None = None  # when its last access token was given; None: with it
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Kind:
     gives_refresh: bool = True
     takes_either: bool = False  # a revocation takes access tokens as well; the ledger keeps none of them
     by_access: bool = False  # a revocation takes nothing but an access token that has not expired
+    pair_lives: bool = False  # and ends no more than that: its refresh token lives on
     idle_limit_ms: int | None = None
     refresh_ends_ms: int | None = None
 
@@ -70,6 +72,7 @@ class Kind:
         """For tables."""
         rest = "/ID token" if self.proves else ""
         rest += ("/either" if self.takes_either else "") + ("/by access" if self.by_access else "")
+        rest += "/alone" if self.pair_lives else ""
         rest += ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
         rest += ("/idle" if self.idle_limit_ms and self.gives_refresh else "") + (
             "/ends" if self.refresh_ends_ms else ""
@@ -88,7 +91,7 @@ class Kind:
         return facts_of(
             revocable=self.revocable,
             takes=self._takes,
-            ends_pair=self.by_access,
+            ends_pair=self.by_access and not self.pair_lives,
             reach=self.reach,
             refreshable=self.gives_refresh,
             idle_limit_ms=self.idle_limit_ms,
@@ -192,6 +195,8 @@ class Ledger:
                 self._kill(lambda token: token.family == old.family, "reuse")
             return None
         if self.kind.refreshing is Refreshing.STATIC:
+            if self.kind.by_access:
+                self.tokens[name] = replace(old, access_at=now)
             return old
         if self.kind.refreshing is not Refreshing.GRACE:
             self.tokens[name] = replace(old, alive=False, why_dead="rotated")
@@ -203,7 +208,14 @@ class Ledger:
         if not self.kind.by_access:
             return True
         issued = self.tokens.get(token.removeprefix("at-"))
-        return token.startswith("at-") and issued is not None and issued.alive and now < issued.issued_at + ACCESS_MS
+        if not token.startswith("at-") or issued is None or not issued.alive:
+            return False
+        given = issued.issued_at if issued.access_at is None else issued.access_at
+        return now < given + ACCESS_MS
+
+    def end_access(self, name: str) -> None:
+        """Its last access token is dead; it lives on."""
+        self.tokens[name] = replace(self.tokens[name], access_at=-ACCESS_MS)
 
     def revoke(self, name: str) -> list[str]:
         """End a token and what its revocation reaches; the names of those that were alive until now."""

@@ -15,7 +15,7 @@ from quitclaim.flows.revocations import sweep
 from tests.proof.world import CLIENT, Ports, SweepDeadline, World
 
 HOURS_25_MS: Final = 25 * 3_600_000
-RUNS: Final = 400
+RUNS: Final = 1_600
 NOT_OURS: Final = frozenset({"publish", "compact", "keepalive"})
 """Kinds whose work comes long after everything has come to rest, or is another function's."""
 

@@ -31,9 +31,22 @@ BY_ACCESS: Final = (
     Kind(Refreshing.ROTATING, Reach.TOKEN, by_access=True),
     Kind(Refreshing.GRACE, Reach.TOKEN, by_access=True),
 )
+ALONE: Final = (
+    Kind(Refreshing.STATIC, Reach.TOKEN, by_access=True, pair_lives=True),
+    Kind(Refreshing.ROTATING, Reach.TOKEN, by_access=True, pair_lives=True),
+)
+"""Where a success speaks for the access token alone: the provider is asked whether it still takes the other one."""
 
 
-@situation("access token expired, to be revoked", *BY_ACCESS)
+@situation("access token alive, to be revoked", *ALONE)
+def to_doubt(world: World) -> Made:
+    """A revocation will be answered with success, and the refresh token lives on."""
+    connected(world)
+    world.run(handler_disconnect())
+    return Scene(), _handlers()
+
+
+@situation("access token expired, to be revoked", *BY_ACCESS, *ALONE)
 def to_renew(world: World) -> Made:
     """The revocation takes a living access token, and there is none any more."""
     connected(world)

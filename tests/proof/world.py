@@ -166,7 +166,7 @@ class World:
 
     def digest(self) -> str:
         """Of everything that a later step can depend on."""
-        tokens = sorted((token.name, token.alive) for token in self.ledger.tokens.values())
+        tokens = sorted((token.name, token.alive, token.access_at or 0) for token in self.ledger.tokens.values())
         seen = (sorted(self.seen.sealed_in.items(), key=str), sorted(self.seen.let_go), self.seen.wrong_answers)
         seen = (*seen, sorted(self.seen.proven))  # type: ignore[assignment]
         return f"{self.table.digest()}|{self.now}|{tokens}|{seen}|{self.keys_out}"
@@ -760,7 +760,9 @@ class SimulatedClient:
             if fault not in (Fault.NONE, Fault.LOST):
                 return RevokeAnswer(RevokeOutcome.DEFERRED, fault)
             is_taken = self._world.ledger.takes(token, self._world.now)
-            if is_taken:
+            if is_taken and self._world.kind.pair_lives:
+                self._world.ledger.end_access(token.removeprefix("at-"))
+            elif is_taken:
                 self._revoke(token.removeprefix("at-"))
             if fault is Fault.LOST:
                 return RevokeAnswer(RevokeOutcome.UNKNOWN, "no answer")

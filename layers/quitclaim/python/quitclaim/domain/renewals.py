@@ -57,13 +57,29 @@ def renewal_after(
     refresh = _of_kind(materials, "refresh_token")
     if refresh is None or not facts.refreshable or not _may_renew(revocation, materials):
         return None
-    covers = revocation.reach.ends_old_tokens or facts.ends_pair
-    is_open = answer.outcome in DONE and facts.takes == "access" and not covers and not revocation.lost
+    is_open = is_unproven(revocation, materials, facts, answer)
     if answer.outcome is not RevokeOutcome.AMBIGUOUS and not is_open:
         return None
     access = _of_kind(materials, "access_token")
     has_expired = access is not None and access.until is not None and access.until <= now
     return Renewal(refresh.token, answer, is_doubt=is_open or answer.seems_done or not has_expired)
+
+
+def is_unproven(
+    revocation: Revocation, materials: Sequence[Material], facts: ProviderFacts, answer: RevokeAnswer
+) -> bool:
+    """
+    Whether *answer* is a success that speaks for the access token alone, and nothing is known of the refresh token
+    beside it. Never `confirmed`, whether or not somebody can still ask.
+    """
+    has_refresh = facts.refreshable and _of_kind(materials, "refresh_token") is not None
+    is_alone = has_refresh and not reaches_refresh_token(revocation.reach, facts)
+    return answer.outcome in DONE and is_alone and not revocation.lost
+
+
+def reaches_refresh_token(reach: Reach, facts: ProviderFacts) -> bool:
+    """Whether a revocation ends the refresh token too, and not the access token beside it alone."""
+    return facts.takes != "access" or reach.ends_old_tokens or facts.ends_pair
 
 
 def first_renewal(materials: Sequence[Material], now: int) -> Renewal:
@@ -117,8 +133,8 @@ def successor_of(revocation: Revocation, renewal: Renewal, rid: str, now: int, *
     """
     The item for what a renewal gave, without its material: the same obligation, so with the same deadline.
 
-    *survived*: the refresh token outlived a revocation that counted as done. The next success will be worth no more, so
-    it can end in a removal notice only.
+    *survived*: the refresh token outlived a revocation that counted as done, or none reaches it. Once nobody asks any
+    more, the next success will be worth no more, so it can end in a removal notice only.
     """
     doubts = revocation.doubts + (1 if renewal.is_doubt else 0)
     return replace(

@@ -26,6 +26,7 @@ from quitclaim.domain.renewals import (
     after_successor,
     is_lost_unseen,
     meaning_of,
+    reaches_refresh_token,
     successor_of,
 )
 from quitclaim.domain.revocations import (
@@ -103,6 +104,7 @@ def queue_successor(claim: Claimed, underway: Underway, answer: TokenAnswer, wor
     materials = _given(underway, answer, before, now)
     answered = underway.renewal.answered
     survived = answered is not None and (answered.outcome in DONE or answered.seems_done)
+    survived = survived or not reaches_refresh_token(before.reach, underway.client.facts)
     successor = successor_of(before, underway.renewal, underway.attempt, now, survived=survived)
     [sealed] = before.material
     version = sealed.tv + 1

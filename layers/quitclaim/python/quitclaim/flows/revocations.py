@@ -27,7 +27,7 @@ from quitclaim.domain.errors import (
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import BATCH, GUARD_MS, MINUTE, SECOND, SHARDS
 from quitclaim.domain.outcomes import IdentityOutcome, RevokeAnswer, RevokeOutcome, TokenAnswer
-from quitclaim.domain.renewals import Awaited, Renewed, first_renewal, renewal_after, renewal_before
+from quitclaim.domain.renewals import Awaited, Renewed, first_renewal, is_unproven, renewal_after, renewal_before
 from quitclaim.domain.revocations import (
     NO_VARIABLES,
     Claimed,
@@ -253,9 +253,9 @@ def _after(
         renewal = renewal_after(claim.revocation, ready.materials, ready.client.facts, answer, now)
         if renewal is not None and call_limit_ms(now, claim.until) is not None:
             return start_renewal(claim, ready, renewal, world)
-        if renewal is not None and answer.outcome is not RevokeOutcome.AMBIGUOUS:
-            # No time to ask: what it was answered does not speak for the refresh token, so it is tried again.
-            answer = RevokeAnswer(RevokeOutcome.DEFERRED, "out_of_time")
+        if is_unproven(claim.revocation, ready.materials, ready.client.facts, answer):
+            # No time to ask, or asked often enough: it is tried again, and left to its deadline.
+            answer = RevokeAnswer(RevokeOutcome.DEFERRED, "unproven")
         return _settlement_of(claim, answer, world, swept)
     if ready.renewal is None:
         return _settlement_of(claim, None, world, swept)
