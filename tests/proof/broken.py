@@ -11,8 +11,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final, Literal
+from unittest.mock import patch
 
 from quitclaim.ports import AnyOf, Check, Clause, Condition, Item, Update, Write, WriteRefusedError
+from tests.proof import recovery
 from tests.proof.cases import Case, Example, faults_of, played
 from tests.proof.clauses import located, name_of
 from tests.proof.guards import BY_NAME, Guard
@@ -309,7 +311,12 @@ def opened(mutant: Mutant, bench: Bench, at_rest: dict[str, list[str]]) -> ExitS
         stack.enter_context(guard.open(bench.world, table))
     for swap in mutant.swaps:
         stack.enter_context(swapped(swap))
+    stack.enter_context(patch.object(recovery, "RUNS", RUNS))
     return stack
+
+
+RUNS: Final = 400
+"""What comes to rest at all does so within fewer, with few exceptions; what does not need not be run for longer."""
 
 
 def table_of(bench: Bench) -> BreakableTable:
