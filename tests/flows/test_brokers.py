@@ -200,24 +200,51 @@ def test_a_disconnect_removes_the_account_at_the_broker(world):
 
 
 @pytest.mark.rule("D-38")
-def test_a_worker_that_dies_with_a_seed_owes_nothing(world, monkeypatch):
-    """No request leaves in its exchange, so nothing can have been granted: it ends by itself, without a notice."""
+def test_an_account_whose_worker_dies_is_removed(world, monkeypatch):
+    """
+    The user has linked something behind it by now. It is held in the commit that spends its state, so whoever dies
+    after that leaves it to the sweep; there is nothing that only its worker knew, and no notice.
+    """
     visit = world.visit(world.start())
-    asked = list(world.broker.asked)
+    (account,) = world.broker.live()
 
     def dies(*_: Any) -> None:
         raise WorkerKilledError
 
     with monkeypatch.context() as patched:
-        patched.setattr(ConnectStore, "hold", dies)
+        patched.setattr(ConnectStore, "install", dies)
         with pytest.raises(WorkerKilledError):
             world.returned(visit)
-    world.minutes_pass(2)
+    assert world.exchange().outcome is ExchangeOutcome.HELD
+    assert len(world.items("revocation")) == 1
+    world.minutes_pass(3)
 
-    assert world.broker.asked == asked
-    assert world.exchange().outcome is ExchangeOutcome.ENDED
-    assert (world.connection().state, world.notice()) == (ConnectionState.FAILED, "not_needed")
+    assert account not in world.broker.live()
+    assert world.exchange().outcome is ExchangeOutcome.CLEANUP
+    assert (world.connection().state, world.notice()) == (ConnectionState.FAILED, "confirmed")
     assert world.linked().status == "ready"
+
+
+@pytest.mark.rule("A-3")
+def test_an_account_that_is_still_to_be_removed_is_not_linked_again(asking_world):
+    """
+    A new start ends the attempt that waits for its owner, so its account goes. Whoever opened the new link before that
+    would link something behind an account that we are about to remove.
+    """
+    asking_world.returned(asking_world.visit(asking_world.start()))
+    (old,) = asking_world.broker.live()
+    again = asking_world.start(again=True)
+    asked = list(asking_world.broker.asked)
+
+    with pytest.raises(errors.ConnectBlockedError):
+        asking_world.visit(again)
+
+    assert asking_world.broker.asked == asked
+    asking_world.minutes_pass(2)
+    outcome = asking_world.returned(asking_world.visit(again))
+    asking_world.confirm(outcome.confirm_code)
+    assert old not in asking_world.broker.live()
+    assert asking_world.token().access_token.reveal() in asking_world.broker.live()
 
 
 def test_a_browser_that_is_another_is_refused_before_anything_is_spent(world):

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from quitclaim.domain.connect import IN_A_BROWSER
 from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, WRONG_CODES
 
 if TYPE_CHECKING:
@@ -65,13 +66,15 @@ class Books:
     # --- what belongs together ---
 
     def _links(self) -> Iterable[str]:
-        tickets = {(f"O#{item['t']}#{item['o']}", item["c"], item["generation"]): item for item in self["ticket"]}
+        tickets: Counter[tuple[str, str, int]] = Counter()
+        for item in self["ticket"]:  # a further source's link is one more of the same generation
+            tickets[f"O#{item['t']}#{item['o']}", item["c"], item["generation"]] += item["visits"]
         visits = Counter(
             (f"O#{item['t']}#{item['o']}", item["c"], item["generation"]) for item in self["authorization"]
         )
-        for key, ticket in tickets.items():
-            if ticket["visits"] != visits[key]:
-                yield f"S-1: the link of {key} was opened {ticket['visits']} times, for {visits[key]} authorizations"
+        for key, opened in tickets.items():
+            if opened != visits[key]:
+                yield f"S-1: the link of {key} was opened {opened} times, for {visits[key]} authorizations"
         for (pk, name), connection in self.connections.items():
             phase = connection.get("phase") if connection["state"] == "authorizing" else None
             if phase == "link" and (pk, name, connection["generation"]) not in tickets:
@@ -86,7 +89,8 @@ class Books:
             if is_spent == ("sealed" in item):
                 yield f"M-33: {item['PK']} is spent: {is_spent}, and its verifier is there: {'sealed' in item}"
             key = (f"O#{item['t']}#{item['o']}", item.get("exchange"))
-            if "consumed_at" in item and self.now < item["consumed_at"] + COMPACT_MS and key not in self.exchanges:
+            needs = "consumed_at" in item and "reuses" not in item and self.now < item["consumed_at"] + COMPACT_MS
+            if needs and key not in self.exchanges:
                 yield f"I-2: {item['PK']} is consumed, and its exchange is not on record"
 
     def _stops(self) -> Iterable[str]:
@@ -108,7 +112,7 @@ class Books:
         for item in self["exchange"]:
             name, outcome = item["SK"], item["outcome"]
             _, connection, id_ = name.split("#")
-            if spent[item["PK"], id_] != (item["kind"] == "code"):
+            if spent[item["PK"], id_] != (item["kind"] in IN_A_BROWSER):
                 yield f"M-33: {spent[item['PK'], id_]} states were spent for {name}"
             yield from self._waits(item, self.connections.get((item["PK"], connection), {}), id_)
             hold = self.revocations.get(item["rid"], {})

@@ -66,10 +66,13 @@ class Kind:
     pair_lives: bool = False  # and ends no more than that: its refresh token lives on
     idle_limit_ms: int | None = None
     refresh_ends_ms: int | None = None
+    broker: bool = False  # accounts in place of codes and tokens
 
     @property
     def label(self) -> str:
         """For tables."""
+        if self.broker:
+            return f"broker/{self.reach}"
         rest = "/ID token" if self.proves else ""
         rest += ("/either" if self.takes_either else "") + ("/by access" if self.by_access else "")
         rest += "/alone" if self.pair_lives else ""
@@ -102,6 +105,9 @@ class Kind:
             access_ttl_ms=3_600_000,
             manual_page="https://provider.example/apps",
             reuse_kills_family=self.refreshing is Refreshing.REUSE,
+            is_broker=self.broker,
+            has_sources=self.broker,
+            signs_in=self.broker,
         )
 
     @property
@@ -139,6 +145,7 @@ class Ledger:
     revoked_by_us: list[str] = field(default_factory=list)
     exchanges: dict[str, int] = field(default_factory=dict)  # code -> requests
     apps: set[str] = field(default_factory=set)  # refresh tokens that the app got by itself, before it came to us
+    idle: set[str] = field(default_factory=set)  # accounts at a broker that nobody has come back from or signed in to
     count: int = 0
     name_of: Callable[[int], str] = "rt-{}".format
     """What the tokens are called, by number; `rt-` in front, so that sealed ones are known again."""
@@ -153,6 +160,7 @@ class Ledger:
             revoked_by_us=list(self.revoked_by_us),
             exchanges=dict(self.exchanges),
             apps=set(self.apps),
+            idle=set(self.idle),
         )
 
     def consent(self, code: str, account: str) -> None:
@@ -169,8 +177,8 @@ class Ledger:
         return token.name
 
     def alive(self) -> list[Issued]:
-        """Every living refresh token."""
-        return [token for token in self.tokens.values() if token.alive]
+        """Every living refresh token; every account at a broker that gives access."""
+        return [token for token in self.tokens.values() if token.alive and token.name not in self.idle]
 
     # --- what the endpoints do ---
 
@@ -186,6 +194,18 @@ class Ledger:
         family = f"family-{self.count}"
         self.spent_codes[code] = family
         return self._issue(family, self.codes[code], code, now)
+
+    def account(self, owner: str, now: int) -> Issued:
+        """The living account of a connection at a broker, made if there is none."""
+        for token in self.tokens.values():
+            if token.alive and token.account == owner:
+                return token
+        self.count += 1
+        family, code = f"family-{self.count}", f"{owner}/account-{self.count}"
+        self.spent_codes[code] = family
+        token = self._issue(family, owner, code, now)
+        self.idle.add(token.name)
+        return token
 
     def refresh(self, name: str, now: int) -> Issued | None:
         """The next token of a family; None where the provider refuses for good."""

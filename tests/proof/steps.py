@@ -8,6 +8,7 @@ read last: a frozen writer is judged by what it knew.
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from quitclaim.domain.connect import IN_A_BROWSER
 from quitclaim.domain.keyring import SEALED_FORMAT
 from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, KEY_LEAD_MS, KEY_REST_MS, LINK_VISITS, WRONG_CODES
 from quitclaim.ports import Key
@@ -42,6 +43,8 @@ EXCHANGE: Final[Mapping[str | None, frozenset[str]]] = {
     "ended": frozenset({"cleanup"}),
 }
 """States against events of the table of writes, section 5, as what may follow what."""
+DIRECT: Final = frozenset({"import", "sign_in"})
+"""Kinds of exchanges that begin with their connection."""
 
 
 def faults_of_step(world: "World", changes: Mapping[Key, Change], now: int) -> list[str]:
@@ -86,7 +89,7 @@ def _connection(
     if after["state"] not in CONNECTION[old["state"]]:
         yield f"a connection went from {old['state']} to {after['state']}"
     imports = any(
-        new is not None and item is None and new["ty"] == "exchange" and new["kind"] == "import"
+        new is not None and item is None and new["ty"] == "exchange" and new["kind"] in DIRECT
         for item, new in changes.values()
     )
     begun_in = "exchanging" if imports else "link"
@@ -99,7 +102,8 @@ def _connection(
         yield "I-5: an attempt took the place of another one of its generation"
     if after.get("failure") == "link_expired" and is_other and old.get("lapse_at", 0) + GUARD_MS > now:
         yield "C-37: a link lapsed that could still be used"
-    if "subject" in old and after.get("subject") != old["subject"]:
+    is_next_account = world.kind.broker and moves == 1  # an account at a broker is made for one life of a connection
+    if "subject" in old and after.get("subject") != old["subject"] and not is_next_account:
         yield "S-21: a connection's account was exchanged"
     if is_restart and world.is_deleted(after["PK"]):
         yield "I-10: a connection of a deleted owner was started"
@@ -113,7 +117,8 @@ def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None
             world.seen.let_go[before["SK"].split("#")[2]] = before
         return
     outcome = before["outcome"] if before else None
-    if after["outcome"] not in EXCHANGE[outcome]:
+    in_hand = before is None and after["kind"] == "link" and after["outcome"] == "held"
+    if after["outcome"] not in EXCHANGE[outcome] and not in_hand:
         yield f"I-3: an exchange went from {outcome} to {after['outcome']}"
     if before is None:
         yield from _begun(world, changes, after)
@@ -160,9 +165,18 @@ def _begun(world: "World", changes: Mapping[Key, Change], exchange: Item) -> Ite
     if world.is_deleted(pk):
         yield "I-10: an exchange of a deleted owner was begun"
     before, after = changes.get(Key(pk, f"C#{connection}"), (None, None))
-    if exchange["kind"] == "import":
-        if before is not None and before["state"] not in ("failed", "needs_reconnect", "revoked"):
-            yield f"import: begun for a connection that is {before['state']}"
+    if exchange["kind"] == "link":
+        if f"Q#{exchange['rid']}" not in {
+            new["PK"] for old, new in changes.values() if old is None and new is not None
+        }:
+            yield "D-29: an account was taken out of its state, and nothing is queued for it"
+        queued = changes.get(Key(f"Q#{exchange['rid']}", "Q"), (None, None))[1] or {"material": ()}
+        for each in queued["material"]:
+            world.ledger.idle -= world.tokens_in(each["sealed"])
+    if exchange["kind"] in DIRECT:
+        restarts = ("authorizing",) if exchange["kind"] == "sign_in" else ()
+        if before is not None and before["state"] not in ("failed", "needs_reconnect", "revoked", *restarts):
+            yield f"{exchange['kind']}: begun for a connection that is {before['state']}"
         if (
             after is None
             or after["generation"] != exchange["generation"] != (before or {"generation": 0})["generation"]
@@ -173,7 +187,9 @@ def _begun(world: "World", changes: Mapping[Key, Change], exchange: Item) -> Ite
     elif before["generation"] != exchange["generation"]:
         yield "I-5: an exchange was begun for another generation"
     spent = [old for old, new in changes.values() if old is not None and old["ty"] == "authorization"]
-    if exchange["kind"] == "code" and (len(spent) != 1 or "consumed_at" in spent[0] or "discarded_at" in spent[0]):
+    if exchange["kind"] in IN_A_BROWSER and (
+        len(spent) != 1 or "consumed_at" in spent[0] or "discarded_at" in spent[0]
+    ):
         yield "M-33: an exchange was begun without spending a state"
     yield from (f"I-9: begun although {blocker}" for blocker in blockers(world, pk, client, exchange))
 

@@ -17,6 +17,7 @@ from quitclaim.domain.errors import KeyUnavailableError, QuitclaimError, SealBro
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.outcomes import (
+    BrokerAnswer,
     IdentityAnswer,
     IdentityOutcome,
     LooseToken,
@@ -629,6 +630,10 @@ class SimulatedClient:
     def purge_on_loss(self) -> bool:
         return False
 
+    @property
+    def broker(self) -> "SimulatedBroker | None":
+        return SimulatedBroker(self) if self._world.kind.broker else None
+
     def prepare(self) -> None:
         return None
 
@@ -770,6 +775,23 @@ class SimulatedClient:
 
         return self._do("revoke", act)
 
+    def asked(self, what: str, act: Callable[["World"], str]) -> BrokerAnswer:
+        """One request to a broker."""
+
+        def acts() -> BrokerAnswer:
+            match self._world.fault(what):
+                case Fault.NONE:
+                    return BrokerAnswer(Outcome.GRANTED, value=Secret(act(self._world)))
+                case Fault.LOST:
+                    act(self._world)
+                    return BrokerAnswer(Outcome.UNKNOWN, "timeout")
+                case Fault.REFUSED:
+                    return BrokerAnswer(Outcome.REJECTED, "refused")
+                case fault:
+                    return BrokerAnswer(Outcome.TRY_LATER, fault)
+
+        return self._do(what, acts)
+
     @property
     def _now(self) -> int:
         return self._world.now + self._process.skew_ms
@@ -845,6 +867,32 @@ class SimulatedClient:
     def _must_be_recorded(self, what: str, is_record: Callable[[Mapping[str, Any]], bool]) -> None:
         if not any(map(is_record, self._world.table.items())):
             self._world.violation(f"I-2: a {what} request left without its record")
+
+
+class SimulatedBroker:
+    """`ports.Broker` at the simulated provider: an account of each connection, which gives access once it is used."""
+
+    def __init__(self, client: SimulatedClient) -> None:
+        self._client = client
+
+    @property
+    def state_param(self) -> str:
+        return "state"
+
+    def account(self, *, reference: str, timeout_ms: int) -> BrokerAnswer:
+        owner = reference.removeprefix("digest-connection/")
+        return self._client.asked("account", lambda world: world.ledger.account(owner, world.now).name)
+
+    def link(self, *, account: Secret, source: str | None, back: str, timeout_ms: int) -> BrokerAnswer:
+        return self._client.asked("link", lambda world: back)
+
+    def sign_in(self, *, account: Secret, timeout_ms: int) -> BrokerAnswer:
+        def minted(world: World) -> str:
+            token = world.ledger.tokens[account.reveal()]
+            world.ledger.idle.discard(token.name)
+            return f"sign-in-{token.name}"
+
+        return self._client.asked("sign_in", minted)
 
 
 class SimulatedClients:

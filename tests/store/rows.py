@@ -200,6 +200,17 @@ def begin(stage: Stage, *, with_barrier: bool) -> Act:
     return partial(stage.connects.begin, authorization, state, connection, owner, resolved, exchange)
 
 
+def begin_holding(stage: Stage) -> Act:
+    stage.started()
+    authorization, state = stage.visited()
+    owner, connection, barrier = stage.reads.fence(REF, CLIENT)
+    assert owner is not None
+    assert connection is not None
+    held, revocation = stage.a_hold(stage.an_exchange(number=2))
+    resolved = stage.reads.resolved(OWNER, barrier)
+    return partial(stage.connects.begin, authorization, state, connection, owner, resolved, held, revocation)
+
+
 def begin_state(with_barrier: bool) -> Key:
     return authorization_key("state-2" if with_barrier else "state-1")
 
@@ -952,6 +963,15 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("4 begin", partial(begin, with_barrier=False), 5, begin_refusals(with_barrier=False)),
     Row("4 begin behind a barrier", partial(begin, with_barrier=True), 5, begin_refusals(with_barrier=True)),
+    Row(
+        "4 begin with the grant in hand",
+        begin_holding,
+        6,
+        (
+            *begin_refusals(with_barrier=False),
+            Refusal("its queue item is there", "revocation", taken(revocation_key("r-2"))),
+        ),
+    ),
     Row(
         "5 hold",
         hold,

@@ -528,10 +528,11 @@ def _open_hosted(ticket: Secret, found: Ticket, client: Client, base_url: str, w
 
     The account is there before the user returns (a seed, M-6): found or made by our reference, which may be repeated,
     and gives access to nothing by itself. It is checked and sealed with the state, in the one transaction that makes
-    the state (D-29); no connection is changed by it. Where a source is linked behind an account that is there already,
+    the state (D-29); no connection is changed by it. While something of this owner is still to be removed, nothing is
+    linked: it may be the account that would be found. Where a source is linked behind an account that is there already,
     it is that of the live grant.
     """
-    now, broker = world.clock.now(), _broker_of(client)
+    broker = _broker_of(client)
     world.vault.ready("use", "authorization", "index")
     state, binding = world.ids.new_secret(), world.ids.new_secret()
     state_digest = digest(state.reveal())
@@ -540,6 +541,7 @@ def _open_hosted(ticket: Secret, found: Ticket, client: Client, base_url: str, w
     link = broker.link(account=account, source=found.source, back=back, timeout_ms=IDENTITY_CALL_MS)
     if link.value is None:
         raise refusal_of_broker(link, found.ref.connection)
+    now = world.clock.now()
     authorization = Authorization(
         ref=found.ref,
         generation=found.generation,
@@ -574,6 +576,10 @@ def _account_of(found: Ticket, client: Client, broker: Broker, world: Connecting
         if grant is None or grant.generation != found.generation:
             raise StateSupersededError
         return world.vault.open_for_use(found.ref, grant.generation, grant.tv, MAIN, grant.use).access_token
+    # What is still to be removed for this owner may be this very account: only what is found after that is there to
+    # stay.
+    _, _, barrier = world.reads.fence(found.ref, client.name)
+    _refuse_blocked(_clear_of_settled(found.ref, barrier, client.name, world), world.clock.now())
     answer = broker.account(reference=reference_of(found.ref, client, world), timeout_ms=EXCHANGE_CALL_MS)
     if answer.value is None:
         raise refusal_of_broker(answer, found.ref.connection)
@@ -736,7 +742,7 @@ def _complete(
     )
     tokens = _returned(answer, exchange, client, world)
     consent = _consent(callback, authorization, visit.nonce, client)
-    held, pairs, revocation = _hold(answer, tokens, exchange, consent, client, world)
+    held, pairs, revocation = _hold(tokens, exchange, consent, client, world)
     proof = (tokens.grant.id_token, visit.nonce) if consent.proves and tokens.grant is not None else None
     held = _identified(tokens, proof, held, revocation, client, deadline, world)
     return _brought(authorization, held, pairs, client, world)
@@ -761,8 +767,10 @@ def _link_returned(
     """
     The browser came back from a broker's pages: the account that was made for it becomes the connection's grant.
 
-    Steps and crashes are those of a code, but that nothing is sent: what is held is the account that was sealed with
-    the state. What stands in the callback beside the state is the broker's own affair (M-25).
+    1. `begin`: the state is spent, and the account that was sealed with it is held, in one commit: nothing is sent, so
+       there is nothing to be on record before. Crash: the sweep removes the account once the hold is over.
+
+    From there on it is the callback of a code. What stands in it beside the state is the broker's own affair (M-25).
     """
     if deadline.remaining_ms() < 3 * SAVE_MS:
         raise TimeIsUpError
@@ -770,8 +778,15 @@ def _link_returned(
     account = _opened(authorization, state_digest, world).verifier
     if account is None:
         raise StateInvalidError
-    exchange = _begin(authorization, state_digest, client, world, kind=LINK)
-    held, pair = held_account(account, exchange, client, deadline, world)
+    tokens, consent = _tokens_of(account, client, world), _consent_to_account(client)
+    pair = _pair_of(tokens, client)
+
+    def holding(exchange: Exchange) -> tuple[Exchange, Revocation]:
+        now, confirms = exchange.started, client.confirmation == "owner"
+        held = _as_held(exchange, tokens, pair if confirms else None, consent, client, world.vault, now)
+        return held, _queued_by(held, tokens, account, client, world.vault, now)
+
+    held = _begin(authorization, state_digest, client, world, kind=LINK, holding=holding)
     return _brought(authorization, held, pair, client, world)
 
 
@@ -779,11 +794,8 @@ def held_account(
     account: Secret, exchange: Exchange, client: Client, deadline: Deadline, world: Connecting
 ) -> tuple[Exchange, TokenPair]:
     """An account at a broker, held as the grant of its exchange."""
-    grant = TokenGrant(account, token_type=ACCOUNT_TYPE, account_id=account.reveal())
-    answer = TokenAnswer(Outcome.GRANTED, grant=grant)
-    tokens = _returned(answer, exchange, client, world)
-    consent = Consent(client.scopes, frozenset(), None, proves=False, nonce=None)
-    held, pair, revocation = _hold(answer, tokens, exchange, consent, client, world)
+    tokens = _tokens_of(account, client, world)
+    held, pair, revocation = _hold(tokens, exchange, _consent_to_account(client), client, world)
     return _identified(tokens, None, held, revocation, client, deadline, world), pair
 
 
@@ -936,8 +948,14 @@ def _opened(authorization: Authorization, state_digest: str, world: Connecting) 
 
 
 def _begin(
-    authorization: Authorization, state_digest: str, client: Client, world: Connecting, kind: str = CODE
+    authorization: Authorization,
+    state_digest: str,
+    client: Client,
+    world: Connecting,
+    kind: str = CODE,
+    holding: Callable[[Exchange], tuple[Exchange, Revocation]] | None = None,
 ) -> Exchange:
+    """The state spent and the exchange on record. *holding*: with what is in hand already, held and queued."""
     ref = authorization.ref
     for _ in range(TRIES):
         owner, connection, barrier = world.reads.fence(ref, client.name)
@@ -962,8 +980,11 @@ def _begin(
             outcome=ExchangeOutcome.OPEN,
             rid=world.ids.new_id(),
         )
+        revocation = None
+        if holding is not None:
+            exchange, revocation = holding(exchange)
         try:
-            world.store.begin(authorization, state_digest, connection, owner, resolved, exchange)
+            world.store.begin(authorization, state_digest, connection, owner, resolved, exchange, revocation)
         except MovedError as moved:
             if "authorization" in moved.seen:
                 raise StateReplayedError(connection_id=ref.connection) from moved
@@ -1049,20 +1070,7 @@ class Tokens:
 def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Connecting) -> Tokens:
     """What the answer gives to hold; raises, with the exchange ended, where it gives nothing."""
     if answer.grant is not None:
-        grant = answer.grant
-        facts = client.facts
-        material = material_of(
-            facts.takes,
-            facts.reach,
-            grant.access_token,
-            grant.refresh_token,
-            ends_pair=facts.ends_pair,
-            account_id=grant.account_id,
-            variables=grant.variables,
-            renewable=facts.renews_in_queue,
-            access_until=_until(world.clock.now(), _lifetime_s(grant, facts)),
-        )
-        return Tokens(grant, material)
+        return _given(answer.grant, client, world)
     if answer.salvaged:
         loose = tuple(Material(each.kind, each.token, answer.variables) for each in answer.salvaged)
         takeable = tuple(each for each in loose if client.facts.may_take(each.kind))
@@ -1080,8 +1088,32 @@ def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
     raise ProviderBusyError(connection_id=name, retry_after_ms=answer.retry_after_ms)
 
 
+def _given(grant: TokenGrant, client: Client, world: Connecting) -> Tokens:
+    facts = client.facts
+    material = material_of(
+        facts.takes,
+        facts.reach,
+        grant.access_token,
+        grant.refresh_token,
+        ends_pair=facts.ends_pair,
+        account_id=grant.account_id,
+        variables=grant.variables,
+        renewable=facts.renews_in_queue,
+        access_until=_until(world.clock.now(), _lifetime_s(grant, facts)),
+    )
+    return Tokens(grant, material)
+
+
+def _tokens_of(account: Secret, client: Client, world: Connecting) -> Tokens:
+    return _given(TokenGrant(account, token_type=ACCOUNT_TYPE, account_id=account.reveal()), client, world)
+
+
+def _consent_to_account(client: Client) -> Consent:
+    return Consent(client.scopes, frozenset(), None, proves=False, nonce=None)
+
+
 def _hold(
-    answer: TokenAnswer, tokens: Tokens, exchange: Exchange, consent: Consent, client: Client, world: Connecting
+    tokens: Tokens, exchange: Exchange, consent: Consent, client: Client, world: Connecting
 ) -> tuple[Exchange, TokenPair, Revocation]:
     """
     Seal what was returned before anything about it is judged, and queue it, leased to the exchange. A grant that lacks

@@ -249,7 +249,7 @@ def _taken_over(
         # The app's copy may live on, and no revocation of ours reaches it: the end of this grant is never confirmed.
         tokens = replace(tokens, is_whole=False)
     exchange = replace(exchange, shared_copy=shared)
-    held, pair, revocation = _hold(answer, tokens, exchange, _consent(request, client), client, world)
+    held, pair, revocation = _hold(tokens, exchange, _consent(request, client), client, world)
     proof = None
     if tokens.grant is not None and tokens.grant.id_token is not None and client.expects_id_token(held.scopes):
         proof = (tokens.grant.id_token, None)  # a refresh repeats no nonce (OIDC core 12.2)

@@ -288,9 +288,11 @@ class ConnectStore:
         owner: Owner,
         resolved: Resolved,
         exchange: Exchange,
+        revocation: Revocation | None = None,
     ) -> None:
         """
-        Row 4. The state is consumed and the exchange recorded; only after it may the code be sent (F-57, I-2).
+        Row 4. The state is consumed and the exchange recorded; only after it may the code be sent (F-57, I-2). With
+        *revocation* nothing is to be sent, for the grant is in hand already: it is held from the start (row 5).
 
         The barrier is held to the version whose ids were resolved, so nothing can be owed that was not looked at.
         """
@@ -315,6 +317,8 @@ class ConnectStore:
             "barrier", barrier_key(ref.of_owner, exchange.client), "barrier", attributes(after), when, version=version
         )
         commit.create("exchange", exchange_key(ref, exchange.id), "exchange", exchange_item(exchange))
+        if revocation is not None:
+            commit.create("revocation", revocation_key(revocation.rid), "revocation", revocation_item(revocation))
         commit.run()
 
     def hold(self, exchange: Exchange, held: Exchange, revocation: Revocation, now: int) -> None:

@@ -48,9 +48,9 @@ def exchange_due(exchange: Exchange, at: int) -> Item:
 
 
 def exchange_item(exchange: Exchange) -> Item:
-    """A new exchange, due at its window's end."""
-    assert exchange.outcome is ExchangeOutcome.OPEN  # noqa: S101 - held by the only caller
-    return attributes(exchange, without=frozenset({"id"})) | exchange_due(exchange, exchange.ends)
+    """A new exchange, due at its window's end or, if it begins with its grant in hand, at its hold's."""
+    assert exchange.outcome in (ExchangeOutcome.OPEN, ExchangeOutcome.HELD)  # noqa: S101 - held by its callers
+    return attributes(exchange, without=frozenset({"id"})) | exchange_due(exchange, exchange.hold_ends or exchange.ends)
 
 
 def exchange_attention(exchange: Exchange, at: int) -> Item:
