@@ -225,7 +225,6 @@ def test_an_account_whose_worker_dies_is_removed(world, monkeypatch):
     assert world.linked().status == "ready"
 
 
-@pytest.mark.rule("A-3")
 def test_an_account_that_is_still_to_be_removed_is_not_linked_again(asking_world):
     """
     A new start ends the attempt that waits for its owner, so its account goes. Whoever opened the new link before that
