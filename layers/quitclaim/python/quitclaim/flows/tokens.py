@@ -532,17 +532,16 @@ def _queue_part(
     world: HandingOut,
 ) -> None:
     """
-    What an unusable answer still held is due for revocation, in one item; not so the token that was sent, where the
-    provider gives it again: it is the live grant's (custody rule 7).
+    What an unusable answer still held is due for revocation, in one item; not so where the provider gave the token that
+    was sent again: what it gave is the live grant's (custody rule 7).
 
     The answer was not seen whole, so its attempt stays on record: a stop then says "confirmed" for nothing of it
     (custody rule 3).
     """
     loose = tuple(Material(each.kind, each.token, tokens.variables) for each in salvaged)
-    takeable = tuple(each for each in loose if client.facts.may_take(each.kind)) or loose
-    material = tuple(each for each in takeable if world.vault.fingerprint(each.token) != before.fp)
-    if not material:
+    if before.fp in {world.vault.fingerprint(each.token) for each in loose}:
         return
+    material = tuple(each for each in loose if client.facts.may_take(each.kind)) or loose
     access_token = next((each.token for each in loose if each.kind == "access_token"), tokens.access_token)
     part = _queued(before, f"{attempt}.part", before.tv + 1, material, access_token, client, world)
     for _ in range(TRIES):
@@ -584,10 +583,11 @@ def _queue_orphan(
             return
         orphan = whole
         if found is not None and found.generation == before.generation:
-            # What the provider gave again is the live grant's; the rest is nobody's.
-            loose = tuple(each for each in material if world.vault.fingerprint(each.token) != found.fp)
-            if len(loose) < len(material):
-                orphan = _queued(before, attempt, version, loose, access_token, client, world) if loose else None
+            # Where the provider gave the same token again, what it gave is the live grant's: the access token beside it
+            # may be the very one in use, or end it where a revocation takes either. As after any refresh, it ends by
+            # itself.
+            if found.fp in whole.fp:
+                orphan = None
         elif stopped is not None and whole.fp <= stopped.fp:
             orphan = None
         generations = [
