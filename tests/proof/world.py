@@ -243,6 +243,15 @@ class World:
                 return True
         return False
 
+    def was_installed(self, token: str) -> bool:
+        """Whether the token that an exchange brought became a live grant, whatever became of that."""
+        return any(
+            item["ty"] == "exchange"
+            and item["outcome"] == "installed"
+            and token in self.seen.sealed_in.get(item["rid"], ())
+            for item in (*self.table.items(), *self.seen.let_go.values())
+        )
+
     def is_deleted(self, partition: str) -> bool:
         """Whether the owner of a partition is deleted."""
         owner = self.table.item(Key(partition, "OWNER"))
@@ -674,7 +683,7 @@ class SimulatedClient:
                     and item["PK"] == mine[0]
                     and item["SK"].startswith(mine[1])
                     and item["outcome"] == "open"
-                    and item["ends"] > self._now
+                    and item["ends"] > self.now
                 ),
             )
             if self._world.ledger.exchanges.get(code.reveal()):
@@ -691,11 +700,11 @@ class SimulatedClient:
         def is_record(item: Mapping[str, Any]) -> bool:
             """A stop may take the record over as an expected successor while the request is on its way."""
             if item.get("ty") == "exchange":  # of an import: the token lies sealed on it
-                is_open = item["kind"] == "import" and item["outcome"] == "open" and item["ends"] > self._now
+                is_open = item["kind"] == "import" and item["outcome"] == "open" and item["ends"] > self.now
                 return is_open and token in self._world.tokens_in(item.get("use", b""))
             if item.get("ty") == "revocation":
                 return bool(item.get("expected")) and token in self._world.seen.sealed_in.get(item["PK"][2:], ())
-            is_leased = bool(item.get("attempts")) and item.get("lease_until", 0) > self._now
+            is_leased = bool(item.get("attempts")) and item.get("lease_until", 0) > self.now
             return item.get("ty") == "grant" and is_leased and token in self._world.tokens_in(item["use"])
 
         def act() -> TokenAnswer:
@@ -733,7 +742,7 @@ class SimulatedClient:
 
         def is_record(item: Mapping[str, Any]) -> bool:
             is_open = item.get("ty") == "revocation" and "renewing" in item
-            return is_open and item.get("lease_until", 0) > self._now
+            return is_open and item.get("lease_until", 0) > self.now
 
         def act() -> TokenAnswer:
             self._must_be_recorded("renew", is_record)
@@ -757,7 +766,7 @@ class SimulatedClient:
 
         def act() -> RevokeAnswer:
             self._must_be_recorded(
-                "revoke", lambda item: item.get("ty") == "revocation" and item.get("lease_until", 0) > self._now
+                "revoke", lambda item: item.get("ty") == "revocation" and item.get("lease_until", 0) > self.now
             )
             fault = self._world.fault("revoke")
             if fault is Fault.NOT_ACTED:
@@ -775,10 +784,17 @@ class SimulatedClient:
 
         return self._do("revoke", act)
 
-    def asked(self, what: str, act: Callable[["World"], str]) -> BrokerAnswer:
-        """One request to a broker."""
+    def asked(
+        self,
+        what: str,
+        act: Callable[["World"], str],
+        is_record: Callable[[Mapping[str, Any]], bool] | None = None,
+    ) -> BrokerAnswer:
+        """One request to a broker, which must be on record where *is_record* says how."""
 
         def acts() -> BrokerAnswer:
+            if is_record is not None:
+                self._must_be_recorded(what, is_record)
             match self._world.fault(what):
                 case Fault.NONE:
                     return BrokerAnswer(Outcome.GRANTED, value=Secret(act(self._world)))
@@ -793,7 +809,8 @@ class SimulatedClient:
         return self._do(what, acts)
 
     @property
-    def _now(self) -> int:
+    def now(self) -> int:
+        """By the clock of its host."""
         return self._world.now + self._process.skew_ms
 
     def _revoke(self, token: str) -> None:
@@ -880,15 +897,32 @@ class SimulatedBroker:
         return "state"
 
     def account(self, *, reference: str, timeout_ms: int) -> BrokerAnswer:
+        """
+        The attempt is on record: as its open exchange, or as the link that was opened. Whoever dies behind the request
+        leaves a connection that says so, and nobody else begins in the meantime.
+        """
         owner = reference.removeprefix("digest-connection/")
-        return self._client.asked("account", lambda world: world.ledger.account(owner, world.now).name)
+        is_told = owner != reference  # by the real vault it is a digest
+
+        def is_record(item: Mapping[str, Any]) -> bool:
+            if item["ty"] == "ticket":
+                return not is_told or f"{item['t']}/{item['o']}/{item['c']}" == owner
+            if item["ty"] != "exchange" or item["outcome"] != "open" or item["ends"] <= self._client.now:
+                return False
+            return not is_told or f"{item['PK'][2:].replace('#', '/')}/{item['SK'].split('#')[1]}" == owner
+
+        return self._client.asked("account", lambda world: world.ledger.account(owner, world.now).name, is_record)
 
     def link(self, *, account: Secret, source: str | None, back: str, timeout_ms: int) -> BrokerAnswer:
         return self._client.asked("link", lambda world: back)
 
     def sign_in(self, *, account: Secret, timeout_ms: int) -> BrokerAnswer:
+        """Only for an account that was installed: of one that a stop was faster than, nobody signs in (M-21, M-22)."""
+
         def minted(world: World) -> str:
             token = world.ledger.tokens[account.reveal()]
+            if not world.was_installed(token.name):
+                world.violation(f"M-22: a sign-in token was minted for {token.name}, which was never installed")
             world.ledger.idle.discard(token.name)
             return f"sign-in-{token.name}"
 
