@@ -14,6 +14,7 @@ from quitclaim.domain.revocations import Revocation
 from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
+from quitclaim.domain.webhooks import Delivery
 from quitclaim.store.keys import PREFIXES
 
 ROOT: Final = Path(__file__).parents[2]
@@ -33,6 +34,8 @@ ITEMS: Final = {
     "source": (Source, {"ref", "slug"}),
     "revocation": (Revocation, {"ref", "rid", "generation"}),
     "account": (Account, set()),
+    "delivery": (Delivery, {"client", "digest", "target"}),
+    "share": (Delivery, {"client", "digest", "target"}),
     "key ring entry": (RingItem, {"purpose", "kid"}),
 }
 """By its name on the page: what an item stores, and what of that is in its key or named otherwise."""

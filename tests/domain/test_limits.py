@@ -88,6 +88,9 @@ CLIENT_TOKEN_WINDOW_MS = 600 * SECOND
         (HARD_MARGIN_MS, 30),
         (SOFT_MARGIN_MS, 300),
         (SAVED_RECENTLY_MS, 10),
+        (limits.DELIVERY_LEASE_MS, 300),
+        (limits.FORWARD_MS, 30),
+        (limits.TRACE_TTL_MS, 30 * 86_400),
     ],
 )
 def test_a_constant_has_the_value_that_was_checked(constant, seconds):
@@ -103,6 +106,20 @@ def test_counts_have_the_values_that_were_checked():
     assert (limits.REPORTS, limits.REPORT_WINDOW_MS) == (100, 300 * SECOND)
     assert (BLOCKERS, ATTEMPTS, DOUBTS, PAIRS, BATCH, SHARDS) == (32, 2, 2, 2, 25, 4)
     assert limits.TOKEN_MAX_CHARS == 16_384
+
+
+@pytest.mark.rule("S-11")
+def test_a_webhook_is_bounded_in_every_direction():
+    """64 KiB prepared, 100 accounts, 64 fields, 32 KiB a text; 256 KiB of a body kept, 6 MiB taken, 32 levels read."""
+    assert (limits.PREPARED_BYTES, limits.EVENT_TEXT_BYTES) == (64 * 1024, 32 * 1024)
+    assert (limits.EVENT_ACCOUNTS, limits.EVENT_FIELDS, limits.EVENTS_AT_ONCE, limits.JSON_LEVELS) == (
+        100,
+        64,
+        1000,
+        32,
+    )
+    assert (limits.STORED_BODY_BYTES, limits.ACCEPTED_BODY_BYTES) == (256 * 1024, 6 * 1024 * 1024)
+    assert limits.STORED_BODY_BYTES + limits.PREPARED_BYTES < 390 * 1024, "an item of DynamoDB has 400 KB"
 
 
 def test_a_grant_is_looked_after_before_its_end():

@@ -6,6 +6,7 @@ Processes see it through ports of their own, which stop before each call (`stepp
 so that the judge can tell which token lies where; the real sealing has tests of its own.
 """
 
+import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
@@ -30,6 +31,7 @@ from quitclaim.domain.outcomes import (
 from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
+from quitclaim.domain.webhooks import Prepared, prepared_of
 from quitclaim.flows.connect import Connecting
 from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
@@ -548,6 +550,18 @@ class OpenVault:
     ) -> tuple[Secret, Secret | None]:
         id_token, nonce = self._open("id_token", _of(ref), generation, 0, exchange_id, sealed).split(",")
         return Secret(id_token), Secret(nonce) if nonce else None
+
+    def seal_delivery(self, client: str, digest: str, prepared: Prepared, raw: bytes) -> bytes:
+        text = json.dumps({**prepared.as_mapping(), "raw": raw.hex()}).replace(";", "\\u003b")
+        return self._seal("inbox", f"{client}/{digest}", 0, 0, "~", text)
+
+    def open_delivery(self, client: str, digest: str, sealed: bytes) -> tuple[Prepared, bytes]:
+        told = json.loads(self._open("inbox", f"{client}/{digest}", 0, 0, "~", sealed))
+        raw = bytes.fromhex(told.pop("raw"))
+        return prepared_of(told), raw
+
+    def trace_digest(self, client: str, account: str | None, how: str, text: str) -> str:
+        return f"{account or ''}-{how}-{text}".replace("#", "_")
 
     def fingerprint(self, token: Secret) -> str:
         return f"fp-{token.reveal()}"

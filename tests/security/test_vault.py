@@ -1,6 +1,7 @@
 """The vault: what is sealed for what opens there and nowhere else."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -10,12 +11,15 @@ from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
+from quitclaim.domain.webhooks import Prepared, Trust
 from quitclaim.ports import Vault
+from quitclaim.security.sealing import Binding, Sealer
 from quitclaim.security.vault import RingVault
 from tests.security.rings import NOW, FakeKms, MemoryRing, a_ring
 
 REF = ConnectionRef("acme", "ann", "google")
 PAIR = TokenPair("main", Secret("access"), Secret("refresh"), "Bearer")
+EVENT = Prepared("acme", "acme", NOW, Trust.SIGNED, "0" * 64, 3, accounts=("u-\ud800",))
 MATERIAL = Material("refresh_token", Secret("refresh"))
 
 
@@ -95,6 +99,14 @@ def test_S_15_no_kind_opens_as_another_or_elsewhere(vault):
             vault.seal_authorization("digest", REF, 3, VisitSecrets(Secret("v"))),
             lambda it: vault.open_authorization("digest", REF, 3, it),
         ),
+        "delivery": (
+            vault.seal_delivery("acme", "d-1", EVENT, b"raw"),
+            lambda it: vault.open_delivery("acme", "d-1", it),
+        ),
+        "delivery of another event": (
+            vault.seal_delivery("acme", "d-2", EVENT, b"raw"),
+            lambda it: vault.open_delivery("acme", "d-2", it),
+        ),
         "other authorization": (
             vault.seal_authorization("digest", other, 3, VisitSecrets(Secret("v"))),
             lambda it: vault.open_authorization("digest", other, 3, it),
@@ -132,3 +144,52 @@ def test_tickets_and_codes_come_from_the_macs(vault):
     assert vault.ticket(REF, 1, NOW) != vault.ticket(REF, 2, NOW)
     assert vault.is_confirm_code(vault.confirm_code("x", NOW), "x", NOW)
     assert not vault.is_confirm_code(Secret("00000-00000"), "x", NOW)
+
+
+@pytest.mark.rule("M-62")
+def test_a_delivery_comes_back_with_the_bytes_that_were_signed(vault):
+    """The prepared event, and the provider's body byte for byte, whatever bytes they are."""
+    raw = bytes(range(256)) * 1024
+
+    assert vault.open_delivery("acme", "d-1", vault.seal_delivery("acme", "d-1", EVENT, raw)) == (EVENT, raw)
+    assert vault.open_delivery("acme", "d-1", vault.seal_delivery("acme", "d-1", EVENT, b"")) == (EVENT, b"")
+
+
+def test_a_prepared_event_that_is_too_large_is_not_sealed(vault):
+    """64 KiB, whatever the bounds of its members would allow together."""
+    large = replace(EVENT, fields={f"f{number}": "x" * 30_000 for number in range(3)})
+
+    with pytest.raises(ValueError, match="65536"):
+        vault.seal_delivery("acme", "d-1", large, b"")
+
+
+@pytest.mark.rule("M-62")
+@pytest.mark.parametrize(
+    "plain", [b"", b"\0\0\0\x09{}", b"\xff" * 9, b"\0\0\0\x02[]", b"\0\0\0\x02{}", b"\0\0\0\x02{{"]
+)
+def test_whatever_else_was_sealed_as_a_delivery_is_no_delivery(plain):
+    """It opens, and is looked at all the same."""
+    keys = a_ring()
+    vault = RingVault(keys, StillClock())
+    sealed = Sealer(keys).seal(plain, Binding("inbox", "", "", "acme#d-1", 0, 0), NOW)
+
+    with pytest.raises(SealBrokenError):
+        vault.open_delivery("acme", "d-1", sealed)
+
+
+@pytest.mark.rule("M-63")
+def test_a_trace_is_of_one_client_account_and_event(vault):
+    """Equal ids of two accounts, clients or kinds never meet; an absent account is no account's name."""
+    asked = [
+        ("acme", "u-1", "id", "e-1"),
+        ("acme", "u-2", "id", "e-1"),
+        ("acme", None, "id", "e-1"),
+        ("acme", "", "id", "e-1"),
+        ("acme", "-", "id", "e-1"),
+        ("other", "u-1", "id", "e-1"),
+        ("acme", "u-1", "body", "e-1"),
+        ("acme", "u-1", "id", "e-2"),
+    ]
+
+    assert len({vault.trace_digest(*each) for each in asked}) == len(asked)
+    assert vault.trace_digest(*asked[0]) == vault.trace_digest(*asked[0])

@@ -21,9 +21,10 @@ from quitclaim.domain.connect import (
     importing,
     ready,
 )
+from quitclaim.domain.errors import MovedError
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import digest
-from quitclaim.domain.limits import GUARD_MS, LINK_VISITS, TICKET_MS, WRONG_CODES
+from quitclaim.domain.limits import DELIVERY_LEASE_MS, GUARD_MS, LINK_VISITS, TICKET_MS, WRONG_CODES
 from quitclaim.domain.revocations import Claimed, Reach, Revocation, RevocationState, SealedMaterial
 from quitclaim.domain.sources import SourceProof, SourceStart, asked_for
 from quitclaim.domain.stop import Close
@@ -34,6 +35,7 @@ from quitclaim.store.keys import (
     authorization_key,
     barrier_key,
     connection_key,
+    delivery_key,
     event_key,
     exchange_key,
     family_marker_key,
@@ -144,6 +146,9 @@ HOLD_IS_FREE = (
     Refusal("the hold is settled", "revocation", has(REVOCATION, state="confirmed")),
     Refusal("the hold is gone", "revocation", gone(REVOCATION)),
 )
+
+
+DELIVERY = delivery_key(CLIENT, "event-1")
 
 
 # --- connect ---------------------------------------------------------------------------------------------------------
@@ -892,6 +897,54 @@ CLOSE_REFUSALS = (
 
 # --- the table -------------------------------------------------------------------------------------------------------
 
+# --- webhooks --------------------------------------------------------------------------------------------------------
+
+
+def accept(stage: Stage, **changes: Any) -> Act:
+    delivery = stage.a_delivery(**changes)
+
+    def act() -> None:
+        if not stage.webhooks.accept(delivery):
+            raise MovedError(seen={"delivery": None})
+
+    return act
+
+
+def claim_delivery(stage: Stage, *, after_another: bool = False, parked: bool = False) -> Act:
+    delivery = stage.accepted()
+    if parked:
+        stage.stand_in.alter(DELIVERY, put={"state": "parked"}, remove=("next", "d1", "d2"))
+    if after_another:
+        stage.webhooks.claim(delivery, stage.now - DELIVERY_LEASE_MS - GUARD_MS)
+    return partial(stage.webhooks.claim, delivery, stage.now)
+
+
+def complete_delivery(stage: Stage) -> Act:
+    delivery = stage.accepted()
+    claim = stage.webhooks.claim(delivery, stage.now)
+    return partial(stage.webhooks.complete, claim, delivery, stage.now)
+
+
+def release_delivery(stage: Stage) -> Act:
+    delivery = stage.accepted()
+    claim = stage.webhooks.claim(delivery, stage.now)
+    return partial(stage.webhooks.release, claim, delivery, stage.now + 60_000)
+
+
+def send_again(stage: Stage, *, claimed: bool = False) -> Act:
+    delivery = stage.accepted()
+    if claimed:
+        stage.webhooks.claim(delivery, stage.now)
+    return partial(stage.webhooks.sent_again, delivery, stage.now + 60_000)
+
+
+CLAIM_IS_LOST = (
+    Refusal("another attempt has it", "delivery", has(DELIVERY, claim="another")),
+    Refusal("it is processed", "delivery", has(DELIVERY, state="processed")),
+    Refusal("it was released", "delivery", has(DELIVERY, state="accepted")),
+    Refusal("it is gone", "delivery", gone(DELIVERY)),
+)
+
 ROWS: tuple[Row, ...] = (
     Row(
         "1 start of a new owner",
@@ -1453,4 +1506,32 @@ ROWS: tuple[Row, ...] = (
             Refusal("it is gone", "intent", gone(INTENT)),
         ),
     ),
+    Row("65 webhook accepted", accept, 1, (Refusal("it was accepted before", "delivery", taken(DELIVERY)),)),
+    Row("65 a connection's share of it", partial(accept, target=REF), 1),
+    Row(
+        "66 delivery claimed",
+        claim_delivery,
+        1,
+        (
+            Refusal("it is processed", "delivery", has(DELIVERY, state="processed")),
+            Refusal("it is dropped", "delivery", has(DELIVERY, state="dropped")),
+            Refusal("another attempt has it", "delivery", has(DELIVERY, state="processing", until=FAR)),
+            Refusal("it is gone", "delivery", gone(DELIVERY)),
+        ),
+    ),
+    Row("66 delivery claimed after another", partial(claim_delivery, after_another=True), 1),
+    Row("66 delivery claimed that waited for its connection", partial(claim_delivery, parked=True), 1),
+    Row("67 delivery completed", complete_delivery, 1, CLAIM_IS_LOST),
+    Row("68 delivery released", release_delivery, 1, CLAIM_IS_LOST),
+    Row(
+        "69 delivery sent again",
+        send_again,
+        1,
+        (
+            Refusal("it is processed", "delivery", has(DELIVERY, state="processed")),
+            Refusal("it waits for its connection", "delivery", has(DELIVERY, state="parked")),
+            Refusal("another run has sent it", "delivery", has(DELIVERY, next=FAR)),
+        ),
+    ),
+    Row("69 delivery sent again that somebody has", partial(send_again, claimed=True), 1),
 )

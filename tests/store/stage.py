@@ -26,10 +26,11 @@ from quitclaim.domain.connect import (
 )
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import ConnectionRef, OwnerRef, digest
-from quitclaim.domain.limits import AUTHORIZATION_MS, CONFIRM_MS, EFFECT_MS, SHARDS, TICKET_MS
+from quitclaim.domain.limits import AUTHORIZATION_MS, CONFIRM_MS, EFFECT_MS, FORWARD_MS, SHARDS, TICKET_MS
 from quitclaim.domain.revocations import Reach, Revocation, RevocationState, SealedMaterial, deadline_of, family_of
 from quitclaim.domain.stop import Stop, StopIntent, StopReason
 from quitclaim.domain.tokens import Grant
+from quitclaim.domain.webhooks import Delivery, DeliveryState
 from quitclaim.flows.stop import queued_of
 from quitclaim.ports import Item, Key, Table
 from quitclaim.store.connect import ConnectStore
@@ -39,6 +40,7 @@ from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
+from quitclaim.store.webhooks import WebhookStore
 from tests.fakes.clock import MovableClock
 from tests.fakes.ids import SeededIds
 from tests.fakes.tables import FaultyTable, StandIn
@@ -65,6 +67,7 @@ class Stage:
         self.stops = StopStore(self.table, self.clock, self.ids)
         self.revocations = RevocationStore(self.table, self.clock, self.ids)
         self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
+        self.webhooks = WebhookStore(self.table, self.clock, self.ids)
 
     @property
     def now(self) -> int:
@@ -362,6 +365,31 @@ class Stage:
         (claimed,) = self.revocations.claim([queued], self.now)
         assert self.revocations.settle_all([self.revocations.settle(claimed, self.now, state)]) == [True]
         return self.revocation()
+
+    def a_delivery(self, **changes: Any) -> Delivery:
+        """A webhook's event that was verified just now."""
+        delivery = Delivery(
+            CLIENT,
+            "event-1",
+            "acme",
+            DeliveryState.ACCEPTED,
+            self.now,
+            size=2,
+            body=b"sealed",
+            next=self.now + FORWARD_MS,
+        )
+        return replace(delivery, **changes)
+
+    def delivery(self, target: ConnectionRef | None = None) -> Delivery:
+        found = self.reads.delivery(CLIENT, "event-1", target)
+        assert found is not None
+        return found
+
+    def accepted(self, **changes: Any) -> Delivery:
+        """A delivery that waits for a worker."""
+        delivery = self.a_delivery(**changes)
+        assert self.webhooks.accept(delivery)
+        return self.delivery(delivery.target)
 
     def an_idempotency(self) -> Idempotency:
         return Idempotency(REF.tenant, "key-digest", "request-digest", {"generation": 1}, self.now + 1_000)

@@ -17,6 +17,7 @@ from quitclaim.domain.outcomes import BrokerAnswer, IdentityAnswer, RevokeAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
+from quitclaim.domain.webhooks import Prepared
 
 type Value = str | int | bool | bytes | frozenset[str] | list[Value] | dict[str, Value]
 type Item = dict[str, Any]
@@ -343,6 +344,18 @@ class Vault(Protocol):
 
     def account_digest(self, client: str, account_id: str) -> str:
         """Keyed digest of a provider's account under a client."""
+        ...
+
+    def seal_delivery(self, client: str, digest: str, prepared: Prepared, raw: bytes) -> bytes:
+        """A prepared event and the provider's bytes, for one delivery."""
+        ...
+
+    def open_delivery(self, client: str, digest: str, sealed: bytes) -> tuple[Prepared, bytes]:
+        """What was sealed, looked at again member by member."""
+        ...
+
+    def trace_digest(self, client: str, account: str | None, how: str, text: str) -> str:
+        """The trace of an event, scoped by client and account: *how* it is told apart from others, and what by."""
         ...
 
     def ticket(self, ref: ConnectionRef, generation: int, started_at: int) -> Secret:

@@ -44,6 +44,10 @@ TTL_AFTER_MS: Final = 24 * 60 * MINUTE  # a `ttl` is a broom: never before the e
 RECEIPT_TTL_MS: Final = 400 * 24 * 60 * MINUTE
 IDEMPOTENCY_TTL_MS: Final = 24 * 60 * MINUTE
 
+DELIVERY_LEASE_MS: Final = 300 * SECOND  # of a webhook's delivery, from the claim
+FORWARD_MS: Final = 30 * SECOND  # after it was accepted a delivery is sent again, if nobody has finished it
+TRACE_TTL_MS: Final = 30 * 24 * 60 * MINUTE  # from its receipt a delivery that is over is remembered
+
 HARD_MARGIN_MS: Final = 30 * SECOND  # an access token with less left is never handed out
 SOFT_MARGIN_MS: Final = 300 * SECOND  # with less left it is refreshed, losers still get it
 SAVED_RECENTLY_MS: Final = 10 * SECOND  # a hand-out this soon after a save reads the owner once more
@@ -70,6 +74,15 @@ BATCH: Final = 25  # claims or settles in one call
 POISON_CLAIMS: Final = 5  # claims without a settle beyond the counted attempts
 TOKEN_MAX_CHARS: Final = 16_384
 SHARDS: Final = 4  # of each due kind; attention has as many
+
+PREPARED_BYTES: Final = 64 * 1024  # of a webhook's event as it is stored, without the provider's body
+EVENT_ACCOUNTS: Final = 100  # external accounts that one event may name
+EVENT_FIELDS: Final = 64  # values that the catalogue picks out of one
+EVENT_TEXT_BYTES: Final = 32 * 1024  # of one text in it
+STORED_BODY_BYTES: Final = 256 * 1024  # of a larger body only the digest is kept
+ACCEPTED_BODY_BYTES: Final = 6 * 1024 * 1024
+EVENTS_AT_ONCE: Final = 1_000  # that one request may bring
+JSON_LEVELS: Final = 32  # what is nested deeper is not read
 
 
 def ladder_step_ms(attempts: int) -> int:

@@ -38,6 +38,10 @@ class Macs:
         """The subject that a connection is pinned to."""
         return self._index("subject", client, subject)
 
+    def trace(self, client: str, account: str | None, how: str, text: str) -> str:
+        """The trace of an event at a client, by its account and by what tells it apart."""
+        return self._index("trace", client, "-" if account is None else f"+{account}", how, text)
+
     def ticket(self, tenant: str, owner: str, connection: str, generation: int, started_at: int) -> Secret:
         """The connect link's ticket, 43 url-safe characters: the same for the same start."""
         key = self._keys.key_active_at(CONFIRM, started_at)

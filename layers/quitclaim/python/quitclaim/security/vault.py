@@ -7,11 +7,13 @@ from typing import Any
 from quitclaim.domain.asked import VisitSecrets
 from quitclaim.domain.errors import SealBrokenError
 from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import PREPARED_BYTES
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
+from quitclaim.domain.webhooks import Prepared, prepared_of
 from quitclaim.ports import Clock
-from quitclaim.security.keys import AUTHORIZATION, INDEX, REVOKE, USE, KeyRing
+from quitclaim.security.keys import AUTHORIZATION, INBOX, INDEX, REVOKE, USE, KeyRing
 from quitclaim.security.macs import Macs
 from quitclaim.security.sealing import Binding, Sealer
 from quitclaim.security.tickets import open_under, seal_under
@@ -132,6 +134,30 @@ class RingVault:
         verifier, nonce = (None if body[name] is None else Secret(body[name]) for name in ("verifier", "nonce"))
         return VisitSecrets(verifier, nonce, body.get("variables", {}))
 
+    # --- a webhook ---
+
+    def seal_delivery(self, client: str, digest: str, prepared: Prepared, raw: bytes) -> bytes:
+        """A prepared event and the provider's bytes, for the one delivery that has this digest."""
+        told = json.dumps(prepared.as_mapping(), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        if len(told) > PREPARED_BYTES:
+            raise ValueError(f"a prepared event may have {PREPARED_BYTES} bytes, not {len(told)}")
+        plain = len(told).to_bytes(4) + told + raw
+        return self._sealer.seal(plain, _delivery(client, digest), self._clock.now())
+
+    def open_delivery(self, client: str, digest: str, sealed: bytes) -> tuple[Prepared, bytes]:
+        """What was sealed, looked at again member by member (M-62)."""
+        plain = self._sealer.open(sealed, _delivery(client, digest))
+        ends = 4 + int.from_bytes(plain[:4])
+        if len(plain) < ends or ends > 4 + PREPARED_BYTES:
+            raise SealBrokenError("a prepared webhook is cut short")
+        try:
+            told = json.loads(plain[4:ends].decode("utf-8", "surrogatepass"))
+        except ValueError:
+            raise SealBrokenError("a prepared webhook is no JSON") from None
+        if not isinstance(told, dict):
+            raise SealBrokenError("a prepared webhook is no object")
+        return prepared_of(told), plain[ends:]
+
     # --- under a ticket ---
 
     def seal_under_ticket(self, ticket: Secret, text: Secret) -> str:
@@ -151,6 +177,13 @@ class RingVault:
     def account_digest(self, client: str, account_id: str) -> str:
         """Keyed digest of a provider's account under a client."""
         return self._macs.account_digest(client, account_id)
+
+    def trace_digest(self, client: str, account: str | None, how: str, text: str) -> str:
+        """
+        The trace of an event: *how* it is told apart from others of that account (by its id, by some of its members,
+        by its bytes) and what that is. Equal ids of two accounts never meet (M-63).
+        """
+        return self._macs.trace(client, account, how, text)
 
     def ticket(self, ref: ConnectionRef, generation: int, started_at: int) -> Secret:
         """The connect link's ticket: the same for the same start, never stored."""
@@ -192,6 +225,10 @@ def _id_token(ref: ConnectionRef, generation: int, exchange_id: str) -> Binding:
 
 def _revoke(rid: str, generation: int, token_version: int, pair: str) -> Binding:
     return Binding(REVOKE, "", "", rid, generation, token_version, pair)
+
+
+def _delivery(client: str, digest: str) -> Binding:
+    return Binding(INBOX, "", "", f"{client}#{digest}", 0, 0)
 
 
 def _authorization(state_digest: str, ref: ConnectionRef, generation: int) -> Binding:

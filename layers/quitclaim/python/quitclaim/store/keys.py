@@ -34,6 +34,8 @@ PREFIXES: Final = {
     "account": ("E#", "A"),
     "member": ("E#", "C#"),
     "marker": ("E#", "P#"),
+    "delivery": ("W#", "W"),
+    "share": ("W#", "C#"),
     "idempotency": ("I#", "I"),
     "receipt": ("R#", ""),
     "audit": ("U#", ""),
@@ -137,6 +139,18 @@ def marker_key(client: str, account: str, rid: str) -> Key:
 def family_marker_key(ref: ConnectionRef, rid: str) -> Key:
     """A revocation parked beside a connection's own grant."""
     return Key(owner_partition(ref.of_owner), f"Y#{ref.connection}#{rid}")
+
+
+def delivery_key(client: str, digest: str, target: ConnectionRef | None = None) -> Key:
+    """A webhook's delivery, or one connection's share of it."""
+    sort = "W" if target is None else f"C#{target.tenant}#{target.owner}#{target.connection}"
+    return Key(f"W#{client}#{digest}", sort)
+
+
+def delivery_of_key(key: Key) -> tuple[str, str, ConnectionRef | None]:
+    """Client, digest and connection of a delivery or a share."""
+    _, client, digest = key.pk.split("#")
+    return client, digest, ConnectionRef(*key.sk.split("#")[1:]) if "#" in key.sk else None
 
 
 def idempotency_key(tenant: str, key_digest: str) -> Key:

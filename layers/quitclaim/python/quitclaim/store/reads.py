@@ -20,6 +20,7 @@ from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
+from quitclaim.domain.webhooks import Delivery
 from quitclaim.ports import Item, Table
 from quitclaim.store.items import key_of, value_of
 from quitclaim.store.keys import (
@@ -27,6 +28,8 @@ from quitclaim.store.keys import (
     authorization_key,
     barrier_key,
     connection_key,
+    delivery_key,
+    delivery_of_key,
     exchange_key,
     grant_key,
     idempotency_key,
@@ -78,6 +81,14 @@ def intent_of(item: Item | None) -> StopIntent | None:
 def revocation_of(item: Item | None) -> Revocation | None:
     """A revocation; its generation is stored as `g`."""
     return value_of(Revocation, item, rid=item["PK"].split("#")[1], generation=item["g"]) if item else None
+
+
+def delivery_of(item: Item | None) -> Delivery | None:
+    """A webhook's delivery, or one connection's share of it."""
+    if item is None:
+        return None
+    client, digest, target = delivery_of_key(key_of(item))
+    return value_of(Delivery, item, client=client, digest=digest, target=target)
 
 
 def account_of(item: Item | None) -> Account | None:
@@ -168,6 +179,16 @@ class Reads:
     def exchange(self, ref: ConnectionRef, exchange: str) -> Exchange | None:
         """One exchange."""
         return exchange_of(self._table.get(exchange_key(ref, exchange)))
+
+    def delivery(self, client: str, digest: str, target: ConnectionRef | None = None) -> Delivery | None:
+        """A webhook's delivery, or one connection's share of it."""
+        return delivery_of(self._table.get(delivery_key(client, digest, target)))
+
+    def as_delivery(self, item: Item) -> Delivery:
+        """A delivery that is due."""
+        found = delivery_of(item)
+        assert found is not None  # noqa: S101 - it is None of None only
+        return found
 
     def account(self, client: str, account: str) -> Account | None:
         """One external account."""

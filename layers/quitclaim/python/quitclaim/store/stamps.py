@@ -9,10 +9,11 @@ from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import STOPPED, Connection, ConnectionState, Exchange, ExchangeOutcome
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
-from quitclaim.domain.limits import RECEIPT_TTL_MS, SWEEP_MS
+from quitclaim.domain.limits import FORWARD_MS, RECEIPT_TTL_MS, SWEEP_MS
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
+from quitclaim.domain.webhooks import Delivery
 from quitclaim.ports import Item
 from quitclaim.store.items import attributes, back_reference
 from quitclaim.store.keys import attention, due, roster
@@ -156,6 +157,19 @@ def account_item(account: Account, client: str, digest: str, at: int) -> Item:
     if account.live == 0 and account.parked > 0:
         item |= due("wake", at, f"{client}#{digest}")
     return item
+
+
+def forward_due(delivery: Delivery, at: int) -> Item:
+    """Where a delivery stands until it is over."""
+    target = delivery.target
+    share = "" if target is None else f"#{target.tenant}#{target.owner}#{target.connection}"
+    return due("forward", at, f"{delivery.client}#{delivery.digest}{share}")
+
+
+def delivery_item(delivery: Delivery) -> Item:
+    """A delivery that was accepted, or a connection's share of one: due to be sent again."""
+    item = attributes(delivery, without=frozenset({"client", "digest", "target"}))
+    return item | forward_due(delivery, delivery.next or delivery.received + FORWARD_MS)
 
 
 def receipt_item(kind: str, connection: str, generation: int, at: int, *, rid: str, outcome: str) -> Item:

@@ -1,0 +1,239 @@
+"""
+Webhooks: what a provider's event means, frozen once it was verified, and the life of its delivery to the app.
+
+Preparing and handling are two phases (M-60): the first verifies, reads and stores; the second may come an hour later
+and trusts nothing but what was frozen, and of that only the meaning, never an authority (M-62, M-64).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any, Final
+
+from quitclaim.domain.errors import SealBrokenError
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import (
+    DELIVERY_LEASE_MS,
+    EVENT_ACCOUNTS,
+    EVENT_FIELDS,
+    EVENT_TEXT_BYTES,
+    GUARD_MS,
+)
+
+SCHEMA: Final = 1
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+FIELD_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+SHA256: Final = re.compile(r"[0-9a-f]{64}")
+TIME_DIGITS: Final = 13
+"""In which times are written."""
+
+
+class Trust(StrEnum):
+    """Why an event is believed to be the provider's, and so how far."""
+
+    SIGNED = "signed"
+    """Its bytes were signed with a key that only the provider and the app have."""
+    SECRET = "secret"  # noqa: S105 - a kind of trust
+    """It carried a secret of the app, in its path, a header or its body: whoever has seen one can make another."""
+
+    @property
+    def is_hint(self) -> bool:
+        """Whether it only says that there is something to look at: it ends no grant (custody decision 19)."""
+        return self is not Trust.SIGNED
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """
+    What an event means, as it was verified (M-60). Times are milliseconds; what a provider does not say is absent.
+
+    *accounts*: the provider's ids of whom it concerns. *fields*: what the catalogue picks out of it. *sha256*: of the
+    request's body as it came. *element*: which event of its request this is, where that brought several.
+    *deauthorizes*: the provider says that the user or the provider ended the grant. *is_level*: it says that something
+    changed, not what; a later one of the same account says it as well (M-75).
+    """
+
+    provider: str
+    client: str
+    received_at: int
+    trust: Trust
+    sha256: str
+    size: int
+    endpoint: str | None = None
+    kind: str | None = None
+    event_id: str | None = None
+    accounts: tuple[str, ...] = ()
+    occurred_at: int | None = None
+    sent_at: int | None = None
+    resource: str | None = None
+    source: str | None = None
+    data_source: str | None = None
+    content_type: str | None = None
+    element: int | None = None
+    deauthorizes: bool = False
+    is_level: bool = False
+    truncated: bool = False
+    fields: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """As it is stored: an absent value has no member."""
+        found: dict[str, Any] = {"schema": SCHEMA}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is None or value in ((), {}):
+                continue
+            found[each.name] = (
+                list(value) if isinstance(value, tuple) else dict(value) if each.name == "fields" else value
+            )
+        return found
+
+
+_INTEGERS: Final = frozenset({"received_at", "size", "occurred_at", "sent_at", "element"})
+_TRUTHS: Final = frozenset({"deauthorizes", "is_level", "truncated"})
+_NEEDED: Final = frozenset({"schema", "provider", "client", "received_at", "trust", "sha256", "size", *_TRUTHS})
+_NAMES: Final = frozenset({"schema", *(each.name for each in fields(Prepared))})
+
+
+def prepared_of(stored: Mapping[str, Any]) -> Prepared:
+    """
+    A prepared event as it comes out of the table again: exactly the members it may have, each of its type and within
+    its bounds (M-62). Raises `SealBrokenError`: it was not written by this code, whatever opened it.
+    """
+    fault = _fault_of(stored)
+    if fault is not None:
+        raise SealBrokenError(f"a prepared webhook does not hold: {fault}")
+    told = {name: value for name, value in stored.items() if name != "schema"}
+    told["trust"] = Trust(told["trust"])
+    told["accounts"] = tuple(told.get("accounts", ()))
+    return Prepared(**told)
+
+
+def _fault_of(stored: Mapping[str, Any]) -> str | None:
+    """The first thing that is wrong; a name, never a value."""
+    if stored.keys() - _NAMES or _NEEDED - stored.keys():
+        return "its members"
+    if stored["schema"] != SCHEMA or isinstance(stored["schema"], bool):
+        return "schema"
+    for name, value in stored.items():
+        if not _holds(name, value):
+            return name
+    return None
+
+
+def _holds(name: str, value: Any) -> bool:
+    match name:
+        case "trust":
+            return value in tuple(Trust)
+        case "sha256":
+            return isinstance(value, str) and SHA256.fullmatch(value) is not None
+        case "client":
+            return isinstance(value, str) and NAME.fullmatch(value) is not None
+        case "accounts":
+            return isinstance(value, list) and 1 <= len(value) <= EVENT_ACCOUNTS and all(map(is_text, value))
+        case "fields":
+            return (
+                isinstance(value, dict)
+                and 1 <= len(value) <= EVENT_FIELDS
+                and all(isinstance(key, str) and FIELD_NAME.fullmatch(key) for key in value)
+                and all(is_text(each) or isinstance(each, int) for each in value.values())
+            )
+        case _ if name in _TRUTHS:
+            return isinstance(value, bool)
+        case "schema":
+            return True
+        case _ if name in _INTEGERS:
+            return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**TIME_DIGITS
+        case _:
+            return is_text(value)
+
+
+def is_text(value: Any) -> bool:
+    """Text that may stand in a prepared event: not empty, and of a bounded length."""
+    return isinstance(value, str) and 0 < len(value.encode("utf-8", "surrogatepass")) <= EVENT_TEXT_BYTES
+
+
+# --- the delivery ----------------------------------------------------------------------------------------------------
+
+
+class DeliveryState(StrEnum):
+    """
+    accepted: durable, to be forwarded. processing: somebody has it. parked: waits for its connection. processed,
+    dropped: over; what comes again is a duplicate.
+    """
+
+    ACCEPTED = "accepted"
+    PROCESSING = "processing"
+    PARKED = "parked"
+    PROCESSED = "processed"
+    DROPPED = "dropped"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its body is erased and nothing happens by it any more."""
+        return self in (DeliveryState.PROCESSED, DeliveryState.DROPPED)
+
+
+CLAIMABLE: Final = (DeliveryState.ACCEPTED, DeliveryState.PARKED, DeliveryState.PROCESSING)
+
+
+class ClaimVerdict(StrEnum):
+    """What a worker that wants a delivery finds."""
+
+    FREE = "free"
+    TAKEN = "taken"
+    """Another worker has it, and its lease and a guard are not over (M-68)."""
+    OVER = "over"
+    """It was processed or dropped: a duplicate, without any side effect (M-67)."""
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """
+    Trace and inbox in one: the event of one client by its digest, or, with *target*, one connection's share of it
+    (U-15). *body* is the prepared event and the provider's bytes, sealed; it is erased when the delivery is over.
+
+    *claim* is a fresh token of each attempt, *until* the end of its lease, measured from the claim (M-65). *next* is
+    when `reconcile` sends it again.
+    """
+
+    client: str
+    digest: str
+    provider: str
+    state: DeliveryState
+    received: int
+    size: int
+    body: bytes | None = None
+    next: int | None = None
+    sends: int = 0
+    claims: int = 0
+    claim: str | None = None
+    until: int | None = None
+    done: int | None = None
+    reason: str | None = None
+    target: ConnectionRef | None = None
+    v: int = 0
+
+    def verdict(self, now: int) -> ClaimVerdict:
+        """Whether a worker may take it at *now*: what the condition of its claim holds it to."""
+        if self.state.is_over:
+            return ClaimVerdict.OVER
+        if self.until is not None and self.until + GUARD_MS > now:
+            return ClaimVerdict.TAKEN
+        return ClaimVerdict.FREE
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A worker's right to a delivery: only its holder completes or releases it (M-69)."""
+
+    client: str
+    digest: str
+    token: str
+    until: int
+    target: ConnectionRef | None = None
+
+
+def claim_of(delivery: Delivery, token: str, now: int) -> Claim:
+    """A claim that begins at *now*: however long the event has waited, its lease is a full one (M-65)."""
+    return Claim(delivery.client, delivery.digest, token, now + DELIVERY_LEASE_MS, delivery.target)
