@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 KEPT: Final = 20_000
 """Worlds that are kept to go back to; with more of them a search of the next meeting begins anew."""
 
+NESTING: Final = frozenset({dict, list, set})
+
 type Outcome = tuple[Any, Exception | None]
 """Of a request: its answer, or its error."""
 type State = tuple[int, ...]
@@ -187,6 +189,13 @@ class Meetings:
     def _answered(self, point: Point) -> Point:
         """Do what it asks for, in the world as it is; the point after."""
         assert point.request is not None, "it has ended"
+        mark = point.request.mark
+        if mark is not None:
+            marked = mark()
+            found = point.after.get(marked)
+            if found is None:
+                found = point.after[marked] = self._reached(point, (point.request.act(), None), point.make)
+            return found
         answer, error = None, None
         try:
             answer = point.request.act()
@@ -316,12 +325,13 @@ def _again(outcome: Outcome) -> Outcome:
 
 
 def _copied(answer: Any) -> Any:
-    if isinstance(answer, dict):
-        return {name: _copied(value) for name, value in answer.items()}
-    if isinstance(answer, list):
+    kind = type(answer)
+    if kind is dict:
+        return {name: _copied(value) if type(value) in NESTING else value for name, value in answer.items()}
+    if kind is list:
         return [_copied(value) for value in answer]
-    if isinstance(answer, set):
+    if kind is set:
         return set(answer)
-    if isinstance(answer, Page):
+    if kind is Page:
         return Page(tuple(map(_copied, answer.items)), answer.after)
     return answer

@@ -51,12 +51,14 @@ class Crashed(BaseException):
 class Request:
     """
     What a driven process wants of the world: a *call*, or without one something that it does between two calls.
-    *anew*: what goes on depends on this alone, and on nothing that was before.
+    *anew*: what goes on depends on this alone, and on nothing that was before. *mark*: of a read, hashable and equal
+    for equal answers, and quicker than the read.
     """
 
     act: Callable[[], Any]
     call: Call | None = None
     anew: Any = None
+    mark: Callable[[], Any] | None = None
 
 
 class TouchedError(BaseException):
@@ -123,10 +125,10 @@ class Process:
             self.is_done = self.is_crashed = True
             self._green.throw(Crashed)
 
-    def step(self, call: Call, act: Callable[[], Any]) -> Any:
-        """Called by a port: do the call when the scheduler lets it."""
+    def step(self, call: Call, act: Callable[[], Any], mark: Callable[[], Any] | None = None) -> Any:
+        """Called by a port: do the call when the scheduler lets it. *mark*: see `Request`."""
         if self.is_driven:
-            return self._ask(Request(act, call))
+            return self._ask(Request(act, call, mark=mark))
         self.before(call)
         self.history.append(call.what)
         try:

@@ -379,15 +379,26 @@ class MemoryTable:
                 total += _digest({name: value for name, value in row.item.items() if name not in without})
         else:
             for row in self._items.values():
-                if row.digest < 0:
-                    row.digest = _digest(row.item)
-                total += row.digest
+                total += row.digest if row.digest >= 0 else _marked(row)
         return f"{total & (1 << 128) - 1:032x}"
 
     def __len__(self) -> int:
         return len(self._items)
 
     # --- around the port: no call, no count, no rule ---
+
+    def mark(self, keys: Sequence[Key]) -> tuple[int, ...]:
+        """Tells whether any of these items is another one than before; 0 where there is none."""
+        return tuple(map(self._mark, ((key.pk, key.sk) for key in keys)))
+
+    def mark_of(self, pk: str, prefix: str) -> tuple[int, ...]:
+        """The same of what a query would find."""
+        sks = self._synced().lists.get(("", pk), [])
+        return tuple(self._mark((pk, sk)) for sk in sks[bisect_left(sks, prefix) :] if sk.startswith(prefix))
+
+    def _mark(self, address: Address) -> int:
+        row = self._items.get(address)
+        return 0 if row is None else row.digest if row.digest >= 0 else _marked(row)
 
     def items(self) -> Iterator[Mapping[str, Any]]:
         """Every item, to be looked at."""
@@ -533,6 +544,8 @@ class MemoryTable:
             raise RequestRejectedError(f"no such query: index {index!r}, partition {partition!r}, limit {limit}")
         hash_name, sort_name, projected = INDEXES[index]
         entries, rows = self._entries_as_of(index, partition, behind)
+        if not entries and after is None and self.bill is None:
+            return Page(())
         start = 0
         if after is not None:
             pk, sk, found_partition, sort = _unwired(after, "PK", "SK", hash_name, sort_name)
@@ -1232,6 +1245,11 @@ def _canonical(value: Any) -> Any:
     if kind is dict:
         return ("map", sorted((name, _canonical(member)) for name, member in value.items()))
     return (kind.__name__, value)
+
+
+def _marked(row: _Row) -> int:
+    row.digest = _digest(row.item)
+    return row.digest
 
 
 def _digest(item: Mapping[str, Any]) -> int:

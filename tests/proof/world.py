@@ -326,14 +326,16 @@ class SteppedTable:
         self._process = process
 
     def get(self, key: Key) -> Any:
-        return self._seen([self._do("get", frozenset({_thing(key)}), False, lambda: self._table.get(key))])[0]
+        thing = frozenset({_thing(key)})
+        return self._seen([self._read("get", thing, lambda: self._table.get(key), lambda: self._table.mark((key,)))])[0]
 
     def batch_get(self, keys: Sequence[Key]) -> Any:
         if self._world.batch_order is not None:  # DynamoDB reads the keys of a batch one by one, in no order
             found = {key: self.get(key) for key in self._world.batch_order(keys)}
             return [found[key] for key in keys]
         things = frozenset(map(_thing, keys))
-        return self._seen(self._do("batch_get", things, False, lambda: self._table.batch_get(keys)))
+        found = self._read("batch_get", things, lambda: self._table.batch_get(keys), lambda: self._table.mark(keys))
+        return self._seen(found)
 
     def _seen(self, items: Any) -> Any:
         """Of which epoch the process knows the owners to be."""
@@ -346,7 +348,13 @@ class SteppedTable:
         self, pk: str, prefix: str = "", *, limit: int | None = None, after: Mapping[str, Any] | None = None
     ) -> Page:
         things = frozenset({_family(pk, prefix)})
-        return self._do("query", things, False, lambda: self._table.query(pk, prefix, limit=limit, after=after))
+        page: Page = self._read(
+            "query",
+            things,
+            lambda: self._table.query(pk, prefix, limit=limit, after=after),
+            lambda: self._table.mark_of(pk, prefix),
+        )
+        return page
 
     def query_index(
         self, index: str, partition: str, *, upto: str | None = None, limit: int, after: Mapping[str, Any] | None = None
@@ -357,45 +365,50 @@ class SteppedTable:
         return page
 
     def scan(self, *, after: Mapping[str, Any] | None = None) -> Page:
-        return self._do("scan", frozenset(), False, lambda: self._table.scan(after=after), reads_all=True)
+        call = Call("scan", frozenset(), changes=False, reads_all=True)
+        page: Page = self._process.step(call, self._met(lambda: self._table.scan(after=after)))
+        return page
 
     def write(self, write: Write) -> None:
-        self._do(f"write {_name(write)}", _things((write,)), True, lambda: self._table.write(write), (write,))
+        self._do(f"write {_name(write)}", lambda: self._table.write(write), (write,))
 
     def transact(self, writes: Sequence[Write]) -> None:
-        things = _things(writes)
-        self._do("transact " + "+".join(map(_name, writes)), things, True, lambda: self._table.transact(writes), writes)
+        self._do("transact " + "+".join(map(_name, writes)), lambda: self._table.transact(writes), writes)
 
     def batch_update(self, updates: Sequence[Update]) -> Any:
-        return self._do("batch_update", _things(updates), True, lambda: self._table.batch_update(updates), updates)
+        return self._do("batch_update", lambda: self._table.batch_update(updates), updates)
 
-    def _do(
-        self,
-        what: str,
-        things: frozenset[str],
-        changes: bool,
-        act: Callable[[], Any],
-        writes: Sequence[Write] = (),
-        *,
-        reads_all: bool = False,
-    ) -> Any:
+    def _read(self, what: str, things: frozenset[str], act: Callable[[], Any], mark: Callable[[], Any]) -> Any:
+        return self._process.step(Call(what, things, changes=False), self._met(act), mark)
+
+    def _do(self, what: str, act: Callable[[], Any], writes: Sequence[Write]) -> Any:
         by = Writer(self._process.clock_read, self._process.acts, dict(self._process.epochs))
+        met = self._met(act)
 
         def done() -> Any:
-            fault = self._process.faults.pop(self._process.calls - 1, None)
-            before = {write.key: self._world.table.item(write.key) for write in writes}
+            before = {write.key: self._table.item(write.key) for write in writes}
             try:
-                if fault is None:
-                    return act()
-                self._world.table.watch(faults=lambda _: fault)
-                try:
-                    return act()
-                finally:
-                    self._world.table.watch()
+                return met()
             finally:
                 self._world.committed(before, by)
 
-        return self._process.step(Call(what, things, changes, reads_all=reads_all), done)
+        return self._process.step(Call(what, _things(writes), changes=True), done)
+
+    def _met(self, act: Callable[[], Any]) -> Callable[[], Any]:
+        """The call, as the fault lets it that this process is to meet at it."""
+        process, table = self._process, self._table
+
+        def met() -> Any:
+            fault = process.faults.pop(process.calls - 1, None)
+            if fault is None:
+                return act()
+            table.watch(faults=lambda _: fault)
+            try:
+                return act()
+            finally:
+                table.watch()
+
+        return act if process.is_driven else met
 
 
 def _thing(key: Key) -> str:
