@@ -35,7 +35,8 @@ from tests.proof.scripts import (
     handler_disconnect,
     handler_token,
 )
-from tests.proof.test_schedules import EVERY_MINUTE, SCHEDULES, run_reconcile, run_sweep
+from tests.proof.test_schedules import EVERY_MINUTE, SCHEDULES
+from tests.proof.upkeep import run_reconcile, run_sweep
 from tests.proof.world import PatientDeadline, World
 
 PER_SITUATION: Final = 60 if NIGHTLY else 6

@@ -10,34 +10,17 @@ from typing import Any, Final
 import pytest
 
 from quitclaim.domain.limits import GUARD_MS
-from quitclaim.flows.maintain import maintain
-from quitclaim.flows.reconcile import reconcile
-from quitclaim.flows.revocations import sweep
 from tests.proof.judge import doubled, faults_of_state
 from tests.proof.report import NIGHTLY, note
 from tests.proof.scripts import HOUR_MS, SITUATIONS, Handler, Situation
 from tests.proof.search import Bench, thrown_away, unexpected
 from tests.proof.stepping import explore
-from tests.proof.world import CLIENT, Ports, SweepDeadline, World
+from tests.proof.upkeep import run_maintain, run_reconcile, run_sweep
+from tests.proof.world import World
 
 LIMIT_PER_PAIR: Final = 2_000 if NIGHTLY else 12
 LAGS: Final = (0, 1, 4)
 """How many changes the index is behind what lies in the table."""
-
-
-def run_sweep(ports: Ports) -> Any:
-    """Every minute: everything due, by the index."""
-    return sweep([CLIENT], SweepDeadline(), ports.revoking)
-
-
-def run_reconcile(ports: Ports) -> Any:
-    """Every minute: everything half done."""
-    return reconcile(SweepDeadline(), ports.reconciling)
-
-
-def run_maintain(ports: Ports) -> Any:
-    """Now and then: keys, keep-alive, compaction, a look at everything."""
-    return maintain(SweepDeadline(), ports.maintaining)
 
 
 SCHEDULES: Final[Mapping[str, Handler]] = {"sweep": run_sweep, "reconcile": run_reconcile, "maintain": run_maintain}

@@ -4,11 +4,12 @@ later; and of those who look on while it happens. Registered as those of `script
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
 from quitclaim.domain.attention import EXCHANGE, Subject
-from quitclaim.domain.errors import KeyUnavailableError
+from quitclaim.domain.errors import ConnectionNotFoundError, KeyUnavailableError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.keyring import SEALED_FORMAT
 from quitclaim.domain.limits import (
@@ -27,9 +28,11 @@ from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.stop import Level
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.maintain import Maintained, compact, inspect, keep_alive, turn_ring
+from quitclaim.flows.maintain import Maintained, compact, inspect, keep_alive, maintain, turn_ring
 from quitclaim.flows.operator import acknowledge_for_deleted, attention
-from quitclaim.flows.status import all_views, status
+from quitclaim.flows.reconcile import reconcile
+from quitclaim.flows.revocations import sweep
+from quitclaim.flows.status import all_views, receipts, status, view
 from quitclaim.flows.tokens import replay
 from quitclaim.ports import Key
 from quitclaim.security.keys import PURPOSES
@@ -60,7 +63,7 @@ from tests.proof.scripts import (
     situation,
 )
 from tests.proof.situations import ASKED, acting, handler_delete, handler_operator, handler_report
-from tests.proof.world import OpenVault, Ports, SweepDeadline, World
+from tests.proof.world import CLIENT, OpenVault, Ports, SweepDeadline, World
 
 DAY_MS: Final = 24 * HOUR_MS
 IDLE_MS: Final = 30 * DAY_MS
@@ -142,6 +145,21 @@ def _ring(world: World) -> list[Mapping[str, Any]]:
     return [item for item in world.table.items() if item["ty"] == "ring"]
 
 
+def run_sweep(ports: Ports) -> Any:
+    """The schedule itself: every minute, everything due, by the index."""
+    return sweep([CLIENT], SweepDeadline(), ports.revoking)
+
+
+def run_reconcile(ports: Ports) -> Any:
+    """The schedule itself: every minute, everything half done."""
+    return reconcile(SweepDeadline(), ports.reconciling)
+
+
+def run_maintain(ports: Ports) -> Any:
+    """The schedule itself: now and then, keys, keep-alive, compaction, a look at everything."""
+    return maintain(SweepDeadline(), ports.maintaining)
+
+
 def handler_replay(ports: Ports) -> Any:
     """Reconciliation or maintenance has asked for a refresh: it is sent by another function, some time later."""
     return replay(REF, MAIN, ports.deadline, ports.handing_out)
@@ -182,8 +200,11 @@ def _owed(world: World) -> frozenset[tuple[str, str]]:
 
 
 def handler_look(ports: Ports) -> Any:
-    """The app lists the connections: never those of an owner that it was told is deleted (F-27)."""
+    """The app reads one connection, then all: never those of an owner that it was told is deleted (F-27)."""
     was_deleted = ports.look(lambda world: world.is_deleted(f"O#{REF.tenant}#{REF.owner}"))
+    receipts(REF.of_owner, reads=ports.reads)
+    with suppress(ConnectionNotFoundError):
+        view(REF, reads=ports.reads, clock=ports.clock)
     views = all_views(REF.of_owner, reads=ports.reads, clock=ports.clock)
     if was_deleted:
         ports.violation("F-27: connections of a deleted owner were listed")
@@ -395,6 +416,32 @@ def owing(world: World) -> Made:
     }
 
 
+@situation("everything due at once", Kind(idle_limit_ms=IDLE_MS), Kind(Refreshing.STATIC, Reach.ACCOUNT), orders=200)
+def due(world: World) -> Made:
+    """Whatever a schedule may find, each of another owner; the schedules find it by their index."""
+    stopped, unseen, unconfirmed, deleted = (ConnectionRef("t", owner, "c") for owner in ("o", "o2", "o3", "o4"))
+    for ref in (stopped, unseen, deleted):
+        connected(world, ref, ref.owner)
+    begin(world, ConnectionRef("t", "o5", "c"), "o5")
+    world.now += HOUR_MS
+    world.faults = {"exchange": [Fault.LOST], "refresh": [Fault.LOST]}
+    attempted(world, handler_callback(begin(world, unconfirmed, "o3")))
+    attempted(world, handler_token(unseen))
+    world.run(handler_disconnect(stopped))
+    world.run(handler_delete(deleted))
+    world.now += WINDOW_MS + GUARD_MS
+    return Scene(), {
+        "sweep": run_sweep,
+        "sweep too": run_sweep,
+        "reconcile": run_reconcile,
+        "reconcile too": run_reconcile,
+        "maintain": run_maintain,
+        "maintain too": run_maintain,
+        "token": handler_token(unseen),
+        "disconnect": handler_disconnect(unseen),
+    }
+
+
 # --- deleted owners --------------------------------------------------------------------------------------------------
 
 
@@ -432,7 +479,7 @@ def deleted_with_one(world: World) -> Made:
     }
 
 
-@situation("owner of seven deleted", Kind(), Kind(revocable=False), orders=60)
+@situation("owner of seven deleted", Kind(), Kind(revocable=False), orders=600)
 def deleted_with_seven(world: World) -> Made:
     """Each of them has a stop of its own; two were stopped before."""
     refs = [ConnectionRef(REF.tenant, REF.owner, name) for name in "cdefghi"]
