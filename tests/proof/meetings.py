@@ -187,7 +187,16 @@ class Meetings:
         return point
 
     def _answered(self, point: Point) -> Point:
-        """Do what it asks for, in the world as it is; the point after."""
+        """
+        Do what it asks for, in the world as it is; the point after.
+
+        A read whose mark is known at this point is not made again. Nothing that differs becomes one by that: at one
+        point a process always asks the same, so its answer depends on nothing but the items in question; a mark is made
+        of all of them, and of all that each consists of (`MemoryTable.mark`); so equal marks are equal answers. A read
+        that is left out leaves nothing else out: it changes nothing, no item and no clock. Only what it would have been
+        counted as is missing, which is no part of a state. The other way round equal answers may have two marks (a page
+        that ends before an item that was changed): then a point is there twice, and is gone on from twice.
+        """
         assert point.request is not None, "it has ended"
         mark = point.request.mark
         if mark is not None:
@@ -201,7 +210,7 @@ class Meetings:
             answer = point.request.act()
         except Exception as fault:  # noqa: BLE001 - the flow's own affair: it is given to it
             error = fault
-        key = _key(error if error is not None else answer)
+        key = answer_key(error if error is not None else answer)
         found = point.after.get(key)
         if found is None:
             found = point.after[key] = self._reached(point, (answer, error), point.make)
@@ -289,7 +298,7 @@ class _Search:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _key(answer: Any) -> Any:
+def answer_key(answer: Any) -> Any:
     """Equal for answers that no flow can tell apart, and only for them; hashable."""
     match answer:
         case None | bool() | int() | str() | bytes():
@@ -297,21 +306,21 @@ def _key(answer: Any) -> Any:
         case Secret():
             return (Secret, answer.reveal())
         case dict():
-            return (dict, frozenset((name, _key(value)) for name, value in answer.items()))
+            return (dict, frozenset((name, answer_key(value)) for name, value in answer.items()))
         case list() | tuple():
-            return (type(answer), tuple(map(_key, answer)))
+            return (type(answer), tuple(map(answer_key, answer)))
         case set() | frozenset():
-            return (frozenset, frozenset(map(_key, answer)))
+            return (frozenset, frozenset(map(answer_key, answer)))
         case Page():
-            return (Page, _key(answer.items), _key(answer.after))
+            return (Page, answer_key(answer.items), answer_key(answer.after))
         case WriteRefusedError():
-            return (WriteRefusedError, _key(answer.items))
+            return (WriteRefusedError, answer_key(answer.items))
         case Exception():
-            return (type(answer), _key(answer.args))
+            return (type(answer), answer_key(answer.args))
     fields = getattr(answer, "__dataclass_fields__", None)
     if fields is None:
         raise TypeError(f"an answer that nobody can compare: {type(answer).__name__}")
-    return (type(answer), tuple(_key(getattr(answer, name)) for name in fields))
+    return (type(answer), tuple(answer_key(getattr(answer, name)) for name in fields))
 
 
 def _again(outcome: Outcome) -> Outcome:

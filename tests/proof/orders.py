@@ -26,8 +26,10 @@ from tests.proof.world import SimulatedClient, World
 FLOWS: Final = str(Path(next(iter(quitclaim.flows.__path__))).resolve())
 BEHIND: Final = " / only behind "
 SEND: Final = "the request to "
-LOOPS: Final = frozenset({"compact", "inspect", "one", "_each", "_looked_at", "<lambda>"})
-"""Functions of `flows/maintain.py` that go from one item to the next."""
+LOOPS: Final = frozenset(
+    {"maintain", "compact", "inspect", "one", "_each", "_looked_at", "<lambda>"} | {"reconcile", "_pass", "_due"}
+)
+"""Functions of `flows/maintain.py` and `flows/reconcile.py` that go from one item to the next."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tests.proof.scripts import (
     passing,
     situation,
 )
-from tests.proof.situations import Made
+from tests.proof.situations import Made, stepped
 from tests.proof.world import World
 
 BY_ACCESS: Final = (
@@ -63,6 +63,17 @@ def renewal_unseen(world: World) -> Made:
     world.run(handler_disconnect())
     world.faults["renew"] = [Fault.LOST]
     world.run(handler_sweep)
+    return Scene(), _handlers()
+
+
+@situation("access token expired, whoever renewed it died", *BY_ACCESS)
+def renewal_died(world: World) -> Made:
+    """A sweep died with a renewal on record, whose request the provider has acted on; its claim ends now."""
+    connected(world)
+    world.now += HOUR_MS
+    world.run(handler_disconnect())
+    stepped(world, "dead", handler_sweep, "answer to renew").crash()
+    world.now += CLAIM_LEASE_MS + GUARD_MS
     return Scene(), _handlers()
 
 

@@ -48,7 +48,7 @@ LEAST: Final[Mapping[str, tuple[int, int]]] = {
     "T-1 crash points": (600, 600),
     "T-1 double crashes": (2_000, 20_000),
     "T-2 orders": (200_000, 5_000_000),
-    "T-2 distinct states": (200_000, 5_000_000),
+    "T-2 distinct states": (200_000, 1_000_000),
     "T-3 stateful steps": (300 * 60, 5_000 * 100),
     "T-4 provider faults": (64, 64),
     "T-5 deadlines": (100, 100),

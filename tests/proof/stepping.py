@@ -51,8 +51,8 @@ class Crashed(BaseException):
 class Request:
     """
     What a driven process wants of the world: a *call*, or without one something that it does between two calls.
-    *anew*: what goes on depends on this alone, and on nothing that was before. *mark*: of a read, hashable and equal
-    for equal answers, and quicker than the read.
+    *anew*: what goes on depends on this alone, and on nothing that was before. *mark*: of a read that changes nothing:
+    hashable, equal for equal answers only, and quicker than the read.
     """
 
     act: Callable[[], Any]

@@ -388,11 +388,18 @@ class MemoryTable:
     # --- around the port: no call, no count, no rule ---
 
     def mark(self, keys: Sequence[Key]) -> tuple[int, ...]:
-        """Tells whether any of these items is another one than before; 0 where there is none."""
+        """
+        What stands for these items: equal exactly where each of them is, which a read would show; 0 where there is
+        none. A digest of 128 bits of an item's whole content, types and all; an item never changes, another one takes
+        its place.
+        """
         return tuple(map(self._mark, ((key.pk, key.sk) for key in keys)))
 
     def mark_of(self, pk: str, prefix: str) -> tuple[int, ...]:
-        """The same of what a query would find."""
+        """
+        The same of everything below a prefix, in order: whichever part of it a query with some limit and start would
+        find. An item holds its own keys, so that none is taken for another.
+        """
         sks = self._synced().lists.get(("", pk), [])
         return tuple(self._mark((pk, sk)) for sk in sks[bisect_left(sks, prefix) :] if sk.startswith(prefix))
 

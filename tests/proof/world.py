@@ -169,10 +169,11 @@ class World:
 
     def digest(self) -> str:
         """Of everything that a later step can depend on."""
-        tokens = sorted((token.name, token.alive, token.access_at or 0) for token in self.ledger.tokens.values())
-        seen = (sorted(self.seen.sealed_in.items(), key=str), sorted(self.seen.let_go), self.seen.wrong_answers)
-        seen = (*seen, sorted(self.seen.proven))  # type: ignore[assignment]
-        return f"{self.table.digest()}|{self.now}|{tokens}|{seen}|{self.keys_out}"
+        ledger, seen = self.ledger, self.seen
+        tokens = sorted((token.name, token.alive, token.access_at or 0) for token in ledger.tokens.values())
+        sets = [sorted(each) for each in (ledger.idle, ledger.apps, seen.proven, self._let_go())]
+        sealed = sorted((rid, sorted(tokens)) for rid, tokens in seen.sealed_in.items())
+        return f"{self.table.digest()}|{self.now}|{tokens}|{sets}|{sealed}|{seen.wrong_answers}|{self.keys_out}"
 
     def key(self) -> Any:
         """Of the same: equal for states from which everything goes on in the same way, and hashable."""
@@ -184,16 +185,21 @@ class World:
             tuple(ledger.exchanges.items()),
             tuple(ledger.codes),
             frozenset(ledger.apps),
+            frozenset(ledger.idle),
             frozenset(seen.violations),
             frozenset((rid, frozenset(tokens)) for rid, tokens in seen.sealed_in.items()),
             frozenset(seen.proven),
-            frozenset((name, item["v"], item.get("acknowledged")) for name, item in seen.let_go.items()),
+            self._let_go(),
             tuple(sorted(seen.answers.items(), key=str)),
             (seen.wrong_codes, seen.wrong_answers, seen.refusals > 0),
             tuple((name, tuple(queue)) for name, queue in self.faults.items()),
             tuple(self.slow.items()),
             frozenset(self.asked.items()),
         )
+
+    def _let_go(self) -> frozenset[tuple[str, ...]]:
+        told = ("v", "state", "outcome", "acknowledged")
+        return frozenset((id_, *(str(item.get(name)) for name in told)) for id_, item in self.seen.let_go.items())
 
     # --- running ---
 
