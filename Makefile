@@ -53,7 +53,7 @@ down: ## stop the local stack
 # --- tests and checks ---------------------------------------------------------------------------------------------
 .PHONY: test check build
 test: setup ## every test but the proof: rules, store, flows, interop, workers killed on the way
-	@$(PY) -m pytest --ignore tests/proof --timeout 300
+	@$(PY) -m pytest --ignore tests/proof -n 2 --dist loadfile --timeout 300
 
 check: setup .venv-sam/ready ## format, lint, types, the catalogue, the template
 	@.venv/bin/ruff format --check .
