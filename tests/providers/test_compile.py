@@ -1,5 +1,7 @@
 """Catalogue files: what is refused, in which words, and what is compiled."""
 
+from typing import Any
+
 import pytest
 
 from quitclaim.providers.compile import (
@@ -26,6 +28,15 @@ def faults(folder, changes, **options):
 NONE_SHAPE = {
     "revocation": {"shape": "none", "manual_page": "https://acme.example.com/apps"},
 }
+
+
+HOOK: dict[str, Any] = {"signature": {"scheme": "hmac", "headers": ["x-acme-signature"]}}
+BESIDE = {"at": "header:x-acme-timestamp", "unit": "s"}
+
+
+def signed(text: str, **more: Any) -> dict[str, Any]:
+    """A webhook block whose signature covers that."""
+    return {"signature": {**HOOK["signature"], "signed": text, **more}}
 
 
 @pytest.mark.parametrize(
@@ -96,6 +107,22 @@ NONE_SHAPE = {
         ({"remembered": ["revocation.already_gone"]}, "remembered.0 is revocation.already_gone, which must not"),
         ({"remembered": ["revocation.reach"]}, "remembered.0 is revocation.reach, which must not rest on memory"),
         ({"remembered": ["revocation"]}, "remembered.0 is revocation, which must not rest on memory"),
+        ({"remembered": ["webhook.deauthorizations"]}, "remembered.0 is webhook.deauthorizations, which must not rest"),
+        ({"webhook": {}}, "webhook.signature is missing"),
+        ({"webhook": HOOK | {"signature": {"scheme": "hmac"}}}, "webhook.signature.headers are missing; hmac comes"),
+        ({"webhook": signed("{body}{nonce}")}, "webhook.signature.signed may name"),
+        ({"webhook": signed("v0")}, "webhook.signature.signed leaves the body out"),
+        ({"webhook": signed("{timestamp}{body}")}, "webhook.signature.timestamp and {timestamp} in what is signed"),
+        ({"webhook": signed("{body}", timestamp=BESIDE)}, "webhook.signature.timestamp and {timestamp} in what is"),
+        ({"webhook": signed("{id}{body}")}, "webhook.signature.id_header and {id} in what is signed"),
+        ({"webhook": HOOK | {"event": {"id": ["header:x-id"]}}}, "webhook.event.id names header:x-id, which nobody"),
+        ({"webhook": {"signature": {"scheme": "path"}}}, "webhook.event.is_level must be true"),
+        ({"webhook": {"signature": {"scheme": "secret"}}}, "webhook.signature.member is missing"),
+        ({"webhook": {"signature": {"scheme": "jws", "member": "payload"}}}, "webhook.signature.jwks_url and issuer"),
+        ({"webhook": HOOK | {"event": {"form": "claims"}}}, "webhook.event.form is claims, which only a signed token"),
+        ({"webhook": HOOK | {"handshakes": [{"kind": "challenge"}]}}, "webhook.handshakes.0.signed must be true"),
+        ({"webhook": HOOK | {"handshakes": [{"kind": "ping"}]}}, "webhook.handshakes.0.when is missing"),
+        ({"webhook": HOOK | {"deauthorizations": [{"when": {}}]}}, "webhook.deauthorizations.0.when does not hold"),
     ],
 )
 def test_a_file_that_does_not_hold_is_refused(tmp_path, changes, said):
@@ -119,6 +146,13 @@ def test_a_file_that_does_not_hold_is_refused(tmp_path, changes, said):
         {"token.default_lifetime_s": "never"},
         {"refresh": {"mode": "none"}},
         {"authorize.issuer": "https://acme.example.com", "authorize.issuer_announced": "yes"},
+        {"webhook": HOOK},
+        {"webhook": HOOK | {"event": {"id": ["header:x-id", "digest"]}}},
+        {
+            "webhook": signed("{id}.{timestamp}.{body}", timestamp=BESIDE, id_header="x-id")
+            | {"event": {"id": ["header:x-id"]}}
+        },
+        {"webhook": {"signature": {"scheme": "path"}, "event": {"is_level": True}}},
     ],
 )
 def test_a_file_that_holds_is_compiled(tmp_path, changes):

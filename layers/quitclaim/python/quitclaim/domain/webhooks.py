@@ -20,6 +20,7 @@ from quitclaim.domain.limits import (
     EVENT_TEXT_BYTES,
     GUARD_MS,
 )
+from quitclaim.domain.secret import Secret
 
 SCHEMA: Final = 1
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -151,6 +152,106 @@ def _holds(name: str, value: Any) -> bool:
 def is_text(value: Any) -> bool:
     """Text that may stand in a prepared event: not empty, and of a bounded length."""
     return isinstance(value, str) and 0 < len(value.encode("utf-8", "surrogatepass")) <= EVENT_TEXT_BYTES
+
+
+# --- what comes in ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """
+    A request on a webhook's address, as it came: *url* is the public one, byte for byte as the provider has it;
+    *headers* are by lower-case name; *body* is what was sent, not what it means.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    query: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+class RefusalReason(StrEnum):
+    """Why a request is not believed. Each is a metric; the provider is told none of them."""
+
+    SIGNATURE_MISSING = "signature_missing"
+    SIGNATURE_MALFORMED = "signature_malformed"
+    SIGNATURE_WRONG = "signature_wrong"
+    TIMESTAMP_MISSING = "timestamp_missing"
+    TIMESTAMP_MALFORMED = "timestamp_malformed"
+    TIMESTAMP_OLD = "timestamp_old"
+    TIMESTAMP_AHEAD = "timestamp_ahead"
+    SIGNED_PART_MISSING = "signed_part_missing"
+    ALGORITHM = "algorithm"
+    KEY_UNKNOWN = "key_unknown"
+    KEY_NOT_VALID_NOW = "key_not_valid_now"
+    CLAIMS = "claims"
+    SECRET_MISSING = "secret_missing"  # noqa: S105 - a reason
+    SECRET_WRONG = "secret_wrong"  # noqa: S105 - a reason
+    SUBSCRIPTION = "subscription"
+    HANDSHAKE = "handshake"
+    ENCODED = "encoded"
+    TOO_LARGE = "too_large"
+    TOO_MANY = "too_many"
+    METHOD = "method"
+
+
+@dataclass(frozen=True)
+class Refused:
+    """It is not believed, or not taken; nothing was stored."""
+
+    reason: RefusalReason
+
+
+@dataclass(frozen=True)
+class Shaken:
+    """
+    A handshake: what is answered, and nothing else happens. *body* is text, whatever it holds; *brings*, if it is not
+    None, is what must reach the app first: the provider gives it the key in this request and never again.
+    """
+
+    status: int = 200
+    content_type: str | None = None
+    body: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    brings: "Event | None" = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """
+    One event of a request: its meaning, the provider's bytes of it, and by what it is told apart from others of its
+    account (*how* it is known, and *name*).
+    """
+
+    prepared: Prepared
+    raw: bytes = field(repr=False)
+    how: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """It is believed: its events, none where it only asks whether we are there. *status* is the provider's 2xx."""
+
+    events: tuple[Event, ...]
+    status: int = 200
+
+
+type Read = Refused | Shaken | Taken
+
+
+@dataclass(frozen=True)
+class WebhookKeys:
+    """
+    What a client's settings hold for its webhooks, opened: secrets, the newest first; public keys by their id; what
+    the provider says in a handshake; the id of the hook or subscription at the provider.
+    """
+
+    secrets: tuple[Secret, ...] = ()
+    public: Mapping[str, str] = field(default_factory=dict)
+    verify_token: Secret | None = None
+    hook_id: str | None = None
 
 
 # --- the delivery ----------------------------------------------------------------------------------------------------

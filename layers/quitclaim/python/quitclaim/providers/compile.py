@@ -28,6 +28,7 @@ from quitclaim.providers.schema import (
     faults_between_fields,
 )
 from quitclaim.providers.spec import COMPILED, FORMAT
+from quitclaim.providers.webhook_schema import compiled_webhook
 
 CATALOGUE: Final = COMPILED.parent
 PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
@@ -99,7 +100,7 @@ def read_entry(path: Path, *, variables: Mapping[str, str] | None = None, allow_
     return entry
 
 
-UNCOMPILED: Final = {"notes", "sources", "webhooks", "revocation", "identity", "placeholders", "broker"}
+UNCOMPILED: Final = {"notes", "sources", "webhooks", "webhook", "revocation", "identity", "placeholders", "broker"}
 """What the functions do not read, or read in another shape."""
 
 
@@ -124,6 +125,8 @@ def _compiled(entry: Entry, allow_loopback: bool) -> dict[str, Any]:
     compiled["identity"] = compiled_identity(entry)
     if entry.broker is not None:
         compiled["broker"] = compiled_broker(entry)
+    if entry.webhook is not None:
+        compiled["webhook"] = compiled_webhook(entry.webhook)
     return compiled
 
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from quitclaim.providers.compile import CATALOGUE, read_entry
 from quitclaim.providers.schema import Entry, Pattern, Revocation, Source, Success, filled_revocation
+from quitclaim.providers.webhook_schema import is_signed
 
 UNKNOWN: Final = {
     "authorize.pkce": "The challenge is sent: a provider that does not know it must ignore it (RFC 6749 section 3.1).",
@@ -45,7 +46,7 @@ UNKNOWN: Final = {
     "revocation.manual_page": "The removal notice says to look in the account's settings, without an address.",
     "identity": "Grants are not told apart by account: another account is not noticed at a reconnect, and a revocation "
     "that may reach others waits for its removal notice.",
-    "webhooks": "Its events are not taken.",
+    "webhooks": "Its events are not taken: nobody has read how they are signed and what they say.",
 }
 """What `unknown` does, by key. A key that is not here has no effect on what is done."""
 REACHES: Final = {
@@ -82,7 +83,7 @@ def unknowns(entry: Entry) -> list[str]:
         found.append("revocation")
     if entry.identity is None:
         found.append("identity")
-    if entry.webhooks is None or entry.webhooks.available == "unknown":
+    if entry.webhook is None:
         found.append("webhooks")
     return found
 
@@ -224,6 +225,41 @@ def identity_of(entry: Entry) -> str:
     return ", else ".join(ways)
 
 
+def events_of(entry: Entry) -> str | None:
+    """How its webhooks are verified, and what of them ends a grant."""
+    told = entry.webhook
+    if told is None:
+        return None
+    text = SIGNED[told.signature.scheme]
+    if told.signature.timestamp is not None:
+        text += f", at most {told.signature.timestamp.tolerance_s} s old"
+    text += ". "
+    if not told.event.accounts:
+        text += "They name no account that a grant is known by. "
+    if told.deauthorizations:
+        signed = told.signature.scheme not in ("path", "secret") and all(
+            is_signed(told, each) for each in told.deauthorizations
+        )
+        names = ", ".join(f"`{value}`" for each in told.deauthorizations for value in list(each.when.values())[:1])
+        names = "any of them" if told.signature.scheme == "signed_request" else names
+        text += f"The end of a grant is told by {names}" + ("." if signed else ", which only makes a check due.")
+    else:
+        text += "None says that a grant has ended."
+    return text
+
+
+SIGNED: Final = {
+    "hmac": "by an HMAC",
+    "ed25519": "by Ed25519 under a public key of the settings",
+    "ecdsa_by_key_id": "by ECDSA under a public key of the settings",
+    "rsa_certificate": "by RSA under a certificate of the settings",
+    "jws": "a token, by the provider's published keys",
+    "signed_request": "by an HMAC within a form field",
+    "secret": "by a secret that they carry",
+    "path": "not signed: by a secret in their address",
+}
+
+
 def _allowed(placeholder: object) -> str:
     values, pattern = getattr(placeholder, "values", []), getattr(placeholder, "pattern", None)
     return f"one of {', '.join(values)}" if values else f"matching {pattern}"
@@ -265,6 +301,8 @@ Write a file as those of the catalogue are, with `{id}.yaml` for a name; `schema
 - A revocation is one request: a `shape` fills in what its providers have in common, and `method`, `url`, `headers`,
   `client_auth`, `body` and `fields` say the rest. `{token}` stands where the token goes; `{account_id}`,
   `{client_id}`, `{client_secret}` and the file's own placeholders where theirs go.
+- A `webhook` block says how events are signed (`signature`), which handshakes there are, where an event says what
+  (`event`), and which say that a grant has ended (`deauthorizations`); `webhook_schema.py` lists its fields.
 - A broker has a `broker` block in place of `authorize`, `token` and `refresh`: `find` and `make` name an account by
   `{reference}` (our name of it), `link` sends the user to the broker's pages and `{back}`, `sign_in` makes a token for
   an app's SDK. `{account_id}` is the account, `{source}` what is linked behind it; its revocation takes it as
@@ -305,6 +343,11 @@ def _section(entry: Entry) -> str:
     lines.append(f"- **Revoked if** {success_of(entry)}.")
     lines.append(f"- **Refresh:** {refresh_of(entry)}.")
     lines.append(f"- **Account:** {identity_of(entry)}.")
+    events = events_of(entry)
+    if events is not None:
+        lines.append(
+            f"- **Events** are verified {events}" if not events.startswith(("a ", "not")) else f"- **Events:** {events}"
+        )
     if told.manual_page and told.manual_page != "unknown":
         read = ", from memory" if "revocation.manual_page" in entry.remembered else ""
         lines.append(f"- **By hand:** <{told.manual_page}>{read}")

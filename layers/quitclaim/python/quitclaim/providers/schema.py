@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from quitclaim.providers.addresses import fault_of_url
 from quitclaim.providers.placeholders import AT_A_BROKER, REDIRECT_URI, RESERVED, SECRETS, names_in
+from quitclaim.providers.webhook_schema import Webhook, faults_of_webhook
 
 PROTECTED_PARAMS: Final = frozenset(
     {
@@ -321,7 +322,7 @@ class Timestamp(Strict):
 
 
 class Webhooks(Strict):
-    """What is known of a provider's events. Facts only: nothing reads them yet but the page that tells of them."""
+    """What is known of a provider's events, for whoever writes a `webhook` block. Nothing is done by these facts."""
 
     available: YesNo
     scheme: Literal[
@@ -384,6 +385,7 @@ class Entry(Strict):
     revocation: Revocation
     identity: Identity | None = None
     webhooks: Webhooks | None = None
+    webhook: Webhook | None = None
     broker: Broker | None = None
 
 
@@ -533,6 +535,7 @@ def faults_between_fields(entry: Entry, *, allow_loopback: bool) -> list[Fault]:
         *_faults_of_revocation(entry),
         *_faults_of_identity(entry),
         *_faults_of_webhooks(entry),
+        *(faults_of_webhook(entry.webhook) if entry.webhook is not None else ()),
         *_faults_of_broker(entry),
     ]
 
@@ -777,7 +780,7 @@ def _faults_of_status(entry: Entry) -> Iterator[Fault]:
 
 REMEMBERED: Final = re.compile(
     r"authorize(\..*)?|oidc(\..*)?|token\.(url|client_auth|body|params|response|minted)|placeholders\..*|"
-    r"identity(\..*)?|refresh\.(url|mode)|revocation\.manual_page"
+    r"identity(\..*)?|refresh\.(url|mode)|revocation\.manual_page|webhook\.(signature|event|handshakes|status)(\..*)?"
 )
 """
 What may rest on memory, said so by its file: if it is wrong, connecting or refreshing fails and is seen to. What a

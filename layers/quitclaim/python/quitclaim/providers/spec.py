@@ -17,6 +17,7 @@ from quitclaim.domain.errors import ProviderNotRegisteredError
 from quitclaim.domain.facts import OldToken, ProviderFacts
 from quitclaim.domain.revocations import Reach
 from quitclaim.providers.placeholders import Placeholder, Placeholders
+from quitclaim.providers.webhooks import WebhookSpec, webhook_of
 
 FORMAT: Final = 3
 PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
@@ -273,6 +274,7 @@ class ProviderSpec:
     checked_on: str
     allow_loopback: bool
     broker: BrokerSpec | None = None  # None: it is connected by a code
+    webhook: WebhookSpec | None = None  # None: its events are not taken
 
     @property
     def needs_secret(self) -> bool:
@@ -371,6 +373,7 @@ def spec_of(compiled: dict[str, Any]) -> ProviderSpec:
         checked_on=compiled["checked_on"],
         allow_loopback=compiled["allow_loopback"],
         broker=_broker(compiled.get("broker")),
+        webhook=webhook_of(compiled.get("webhook")),
     )
 
 
