@@ -62,6 +62,7 @@ check: setup .venv-sam/ready ## format, lint, types, the catalogue, the template
 	@for f in functions/*/app.py; do .venv/bin/mypy $$f || exit 1; done
 	@$(PY) -m quitclaim.providers.compile --check layers/quitclaim/python/quitclaim/providers/catalogue layers/quitclaim/python/quitclaim/providers/catalogue/compiled
 	@$(PY) -m quitclaim.providers page --check
+	@$(PY) -m quitclaim.runtime.event_bodies docs/events --check
 	@$(PY) -m tests.rulebook --check
 	@.venv/bin/cfn-lint
 	@.venv-sam/bin/sam validate --lint

@@ -18,4 +18,5 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
         telemetry.say("reconciled", counts={"done": run.done, "failed": run.failed})
         telemetry.count("ItemsReconciled", sum(run.done.values()))
         telemetry.count("ItemsFailed", sum(run.failed.values()))
+        telemetry.count("EventsUnpublished", run.failed.get("publish", 0))  # a level, on every run
         return {"done": run.done, "failed": run.failed}

@@ -27,21 +27,25 @@ from quitclaim.flows.connect import (
     open_link,
     start,
 )
+from quitclaim.flows.events import Published, Publishing, publish
 from quitclaim.flows.imports import Imported, ImportRequest, import_grant
 from quitclaim.flows.reconcile import Reconciled, Reconciling, reconcile
 from quitclaim.flows.revocations import Revoking, Swept, acknowledge, revoke, sweep
 from quitclaim.flows.stop import Stopping, disconnect
 from quitclaim.flows.tokens import AccessToken, HandingOut, hand_out, replay
+from quitclaim.ports import Key
 from quitclaim.runtime.wiring import PURPOSES
 from quitclaim.security.keys import KeyRing
 from quitclaim.security.vault import RingVault
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.events import EventStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.ring import RingTable
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
+from tests.fakes.bus import RecordingBus
 from tests.fakes.calls import CallsInTurn
 from tests.fakes.clock import Budget, MovableClock
 from tests.fakes.config import BASE_URL, MemoryClients, spec_with
@@ -76,6 +80,7 @@ class World:
         self.kick = RecordingKick()
         self.replay = RecordingReplay()
         self.replay.carry_out = self.replayed
+        self.bus = RecordingBus()
         self.faults: list[tuple[str, Exception]] = []
         self.reads = Reads(self.table)
         self._vaults: dict[str, RingVault] = {}
@@ -142,6 +147,12 @@ class World:
         )
 
     @cached_property
+    def publishing(self) -> Publishing:
+        """What the outbox is published with: no key, no provider."""
+        events = EventStore(self.table, self.ids)
+        return Publishing(events, self.bus, self.clock, on_fault=lambda kind, fault: self.faults.append((kind, fault)))
+
+    @cached_property
     def reconciling(self) -> Reconciling:
         """What reconciliation works with: no key."""
         return Reconciling(
@@ -151,6 +162,7 @@ class World:
             tokens=TokenStore(self.table, self.clock, self.ids),
             revocations=RevocationStore(self.table, self.clock, self.ids),
             stopping=self.stopping,
+            publishing=self.publishing,
             clients=self.clients,
             clock=self.clock,
             kick=self.kick,
@@ -255,6 +267,14 @@ class World:
         run = reconcile(Budget(RECONCILE_MS), self.reconciling)
         assert self.faults == []
         return run
+
+    def outbox(self) -> list[Key]:
+        """Where the events lie, in order."""
+        return [Key(item["PK"], item["SK"]) for item in sorted(self.items("event"), key=lambda each: each["SK"])]
+
+    def publish(self, *keys: Key, budget_ms: int = RECONCILE_MS) -> Published:
+        """What the stream tells of: all events, if none is named."""
+        return publish(list(keys) or self.outbox(), Budget(budget_ms), self.publishing)
 
     def minutes_pass(self, minutes: int = 1) -> None:
         """Both schedules run after every minute."""

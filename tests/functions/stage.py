@@ -1,5 +1,5 @@
 """
-The five functions on one table, called as Lambda calls them: exact events in, answers out, and every line they wrote.
+The functions on one table, called as Lambda calls them: exact events in, answers out, and every line they wrote.
 
 AWS is moto, the table is the template's, the provider is the fake authorization server, and the clock is the file that
 the local stack moves.
@@ -8,7 +8,7 @@ the local stack moves.
 import importlib.util
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
@@ -90,13 +90,44 @@ class FakeLambda:
 LAMBDA: Final = FakeLambda()
 
 
+@dataclass
+class FakeBus:
+    """EventBridge: remembers what it was given, and takes what it is told to take."""
+
+    taken: list[dict[str, Any]] = field(default_factory=list)
+    refuses: Callable[[int], str | None] = lambda number: None
+    """Of the so-many-th entry of a call: why it is not taken."""
+
+    def put_events(self, *, Entries: list[dict[str, Any]]) -> dict[str, Any]:
+        """As the service takes it: up to ten, each with an answer of its own."""
+        assert 0 < len(Entries) <= 10
+        CALLS.note_api_call("events", "PutEvents", {"Entries": Entries})
+        answers: list[dict[str, Any]] = []
+        for number, entry in enumerate(Entries):
+            assert set(entry) == {"EventBusName", "Source", "DetailType", "Time", "Detail"}
+            reason = self.refuses(number)
+            if reason is None:
+                self.taken.append(entry)
+            answers.append({"EventId": str(number)} if reason is None else {"ErrorCode": reason, "ErrorMessage": "no"})
+        return {"FailedEntryCount": sum("ErrorCode" in each for each in answers), "Entries": answers}
+
+    @property
+    def details(self) -> list[dict[str, Any]]:
+        """What the app would read, in order."""
+        return [json.loads(entry["Detail"]) for entry in self.taken]
+
+
+BUS: Final = FakeBus()
+FAKES: Final = {"lambda": LAMBDA, "events": BUS}
+
+
 def play_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever asks boto3 for a client gets moto's, or the fake Lambda."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "testing")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
-    monkeypatch.setattr(boto3, "client", lambda name, **_: LAMBDA if name == "lambda" else sdk(name))
+    monkeypatch.setattr(boto3, "client", lambda name, **_: FAKES[name] if name in FAKES else sdk(name))
     monkeypatch.setattr(wiring, "DynamoTable", BatchesOneByOne)
     monkeypatch.setattr(BaseClient, "_make_api_call", listening(BaseClient._make_api_call))  # noqa: SLF001 - the one door
 
@@ -188,6 +219,8 @@ class Stage:
         self.server.misbehaviours.clear()
         self.broker = BrokerServer()
         LAMBDA.asked.clear()
+        BUS.taken.clear()
+        BUS.refuses = lambda number: None
         return self
 
     # --- the account ---
@@ -249,6 +282,7 @@ class Stage:
             "QUITCLAIM_RETURN_ORIGINS": "https://app.example",
             "QUITCLAIM_SWEEP_FUNCTION": f"{self.name}-revoke_sweep",
             "QUITCLAIM_ACCESS_TOKEN_FUNCTION": f"{self.name}-access_token",
+            "QUITCLAIM_EVENT_BUS": f"{self.name}-bus",
             "POWERTOOLS_METRICS_NAMESPACE": f"Quitclaim/{self.name}",
             "POWERTOOLS_LOG_LEVEL": "INFO",
             "POWERTOOLS_SERVICE_NAME": service,
@@ -385,6 +419,25 @@ class Stage:
         assert told.status == 200, told.text
         view: dict[str, Any] = told.json
         return view
+
+    # --- the stream ---
+
+    def outbox(self) -> list[dict[str, Any]]:
+        """Every event of this turn's stack as a record of the table's stream, in order."""
+        keys = sorted(key for key, item in self.items().items() if item["ty"]["S"] == "event")
+        return [
+            {
+                "eventID": f"{number}",
+                "eventName": "INSERT",
+                "eventSource": "aws:dynamodb",
+                "dynamodb": {
+                    "Keys": {"PK": {"S": pk}, "SK": {"S": sk}},
+                    "SequenceNumber": f"{number:021d}",
+                    "StreamViewType": "NEW_IMAGE",
+                },
+            }
+            for number, (pk, sk) in enumerate(keys, start=100)
+        ]
 
     # --- what was written ---
 

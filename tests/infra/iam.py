@@ -18,8 +18,14 @@ from tests.infra.deployed import function_ids, listed, role_of, short, statement
 
 LEADING_KEYS: Final = ("ForAllValues:StringLike", "dynamodb:LeadingKeys")
 PURPOSE: Final = ("StringEquals", "kms:EncryptionContext:purpose")
-OF_THE_SERVICE: Final = frozenset({"logs:CreateLogStream", "logs:PutLogEvents", "sqs:SendMessage"})
-"""What Lambda itself does with a function's role: its log, and its failed asynchronous calls."""
+BUS_SOURCE: Final = ("StringEquals", "events:source")
+OF_THE_SERVICE: Final = frozenset(
+    {
+        *("logs:CreateLogStream", "logs:PutLogEvents", "sqs:SendMessage"),
+        *("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams"),
+    }
+)
+"""What Lambda itself does with a function's role: its log, its failed asynchronous calls, the stream that it reads."""
 IN_TRANSACTIONS: Final = {
     "Put": "PutItem",
     "Update": "UpdateItem",
@@ -82,7 +88,7 @@ def is_like(value: str, pattern: str) -> bool:
 def _holds(how: tuple[str, str], patterns: tuple[str, ...], given: Mapping[tuple[str, str], frozenset[str]]) -> bool:
     if how == LEADING_KEYS:  # true of no value at all, as IAM has it; so a call must always say what it reaches
         return all(any(is_like(value, pattern) for pattern in patterns) for value in given.get(how, ()))
-    if how == PURPOSE:
+    if how in (PURPOSE, BUS_SOURCE):
         return bool(given.get(how)) and given[how] <= set(patterns)
     raise AssertionError(f"a condition that this evaluation does not know: {how}")
 
@@ -213,6 +219,10 @@ def calls_of(service: str, operation: str, params: Mapping[str, Any]) -> Iterato
             yield Call("ssm:GetParameter", f"parameter{params['Name']}")
         case "secretsmanager", "GetSecretValue":
             yield Call("secretsmanager:GetSecretValue", f"secret:{params['SecretId']}")
+        case "events", "PutEvents":
+            for entry in params["Entries"]:
+                source = frozenset({entry["Source"]})
+                yield Call("events:PutEvents", f"event-bus/{entry['EventBusName']}", ((BUS_SOURCE, source),))
         case "lambda", "Invoke":
             yield Call("lambda:InvokeFunction", params["FunctionName"])
         case _:
@@ -234,6 +244,7 @@ def names_of(*, table: str, ring_key: str, stack: str) -> dict[str, str]:
     return {
         ring_key: "${RingKey.Arn}",
         table: "${Table.Arn}",
+        f"event-bus/{stack}-bus": "${EventBus.Arn}",
         **functions,
         f"parameter/quitclaim/{stack}": (arn % "ssm") + "parameter/quitclaim/${AWS::StackName}",
         f"parameter/quitclaim-secrets/{stack}": (arn % "ssm") + "parameter/quitclaim-secrets/${AWS::StackName}",

@@ -16,9 +16,11 @@ MISSING_DATA = {
     "ReconcileSilent": "breaching",
     "MaintainSilent": "breaching",
     "FailureQueueNotEmpty": "ignore",
+    "EventsUnpublished": "ignore",
+    "PublishBehind": "notBreaching",
 } | {
     f"{function}{metric}": "notBreaching"
-    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile", "Maintain")
+    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile", "Maintain", "Publish")
     for metric in ("Errors", "Throttles")
 }
 """A gauge keeps its state, silence of a schedule is the failure itself, and no event is no failure."""
@@ -91,6 +93,7 @@ def test_a_missing_heartbeat_alarms() -> None:
         ("AccountCountsWrong", "maintain"),
         ("StopsOverdue", "revoke_sweep"),
         ("ReportsBurst", "app_api"),
+        ("EventsUnpublished", "reconcile"),
     ],
 )
 def test_metrics_of_ours_are_found_by_the_service(name: str, service: str) -> None:
@@ -106,6 +109,15 @@ def test_silence_of_a_schedule_is_longer_than_its_period(name: str) -> None:
     period = {"ReconcileSilent": 60, "MaintainSilent": 900}[name]
     assert alarm["Period"] * alarm["EvaluationPeriods"] >= 3 * period
     assert (alarm["ComparisonOperator"], alarm["Threshold"], alarm["Statistic"]) == ("LessThanThreshold", 1, "Sum")
+
+
+def test_the_age_of_the_stream_is_watched() -> None:
+    """Of the function that reads it, long before the stream forgets."""
+    alarm = alarms()["PublishBehind"]
+
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/Lambda", "IteratorAge")
+    assert short(alarm["Dimensions"][0]["Value"]) == "${PublishFunctionName}"
+    assert alarm["Threshold"] <= 10 * 60 * 1000
 
 
 @pytest.mark.parametrize("metric", ["Errors", "Throttles"])

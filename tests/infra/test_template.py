@@ -1,11 +1,13 @@
 """What every function, the table, the configuration and the layers must have."""
 
+import json
 import re
 from typing import Any
 
 import pytest
 
 from quitclaim.domain import limits
+from quitclaim.store.keys import PREFIXES
 from tests.infra.deployed import (
     ROOT,
     function_ids,
@@ -19,7 +21,7 @@ from tests.infra.deployed import (
     variables,
 )
 
-FUNCTIONS = ("access_token", "app_api", "connect", "maintain", "reconcile", "revoke_sweep")
+FUNCTIONS = ("access_token", "app_api", "connect", "maintain", "publish", "reconcile", "revoke_sweep")
 EVERYWHERE = {
     "QUITCLAIM_TABLE": "${Table}",
     "QUITCLAIM_RING_KEY": "${RingKey.Arn}",
@@ -29,12 +31,14 @@ EVERYWHERE = {
 }
 RETURN_ORIGINS = {"QUITCLAIM_RETURN_ORIGINS": "${ReturnOrigins}"}
 SWEEP = {"QUITCLAIM_SWEEP_FUNCTION": "${RevokeSweepFunction}"}
+EVENT_BUS = {"QUITCLAIM_EVENT_BUS": "${EventBus}"}
 ACCESS_TOKEN = {"QUITCLAIM_ACCESS_TOKEN_FUNCTION": "${AccessTokenFunction}"}
 BESIDES: dict[str, dict[str, str]] = {
     "app_api": RETURN_ORIGINS | SWEEP,
     "connect": RETURN_ORIGINS | SWEEP,
     "access_token": SWEEP,
-    "reconcile": SWEEP | ACCESS_TOKEN,
+    "publish": EVENT_BUS,
+    "reconcile": SWEEP | ACCESS_TOKEN | EVENT_BUS,
     "revoke_sweep": {},
     "maintain": ACCESS_TOKEN,
 }
@@ -50,7 +54,7 @@ def timeout_ms(name: str) -> int:
 
 
 def test_the_functions_are_these() -> None:
-    """The functions are the six of this page; another one has to be judged by these tests too."""
+    """The functions are those of this page; another one has to be judged by these tests too."""
     assert tuple(sorted(functions())) == FUNCTIONS
 
 
@@ -203,6 +207,37 @@ def test_the_schedules_fire_as_often_as_they_must() -> None:
         assert "Name" not in each, "a name of ours would be the same in every stack of the account"
     started = {line.split(" | ")[2] for line in permissions() if line.startswith("SchedulerRole |")}
     assert started == targets
+
+
+# --- the stream -------------------------------------------------------------------------------------------------------
+
+
+def test_the_stream_tells_of_the_outbox_and_of_nothing_else() -> None:
+    """New outbox events alone; what fails is told again in parts, so many times, and then kept as a trace."""
+    (mapping,) = [each for each in of_type("AWS::Lambda::EventSourceMapping").values() if "StartingPosition" in each]
+
+    assert mapping["FunctionName"] == {"Ref": function_ids()["publish"]}
+    assert short(mapping["EventSourceArn"]) == "${Table.StreamArn}"
+    assert mapping["StartingPosition"] == "TRIM_HORIZON"
+    (pattern,) = [json.loads(each["Pattern"]) for each in mapping["FilterCriteria"]["Filters"]]
+    partition, sort = PREFIXES["event"]
+    assert pattern == {
+        "eventName": ["INSERT"],
+        "dynamodb": {"Keys": {"PK": {"S": [{"prefix": partition}]}, "SK": {"S": [{"prefix": sort}]}}},
+    }
+    assert mapping["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert mapping["BisectBatchOnFunctionError"] is True
+    assert mapping["BatchSize"] <= 100, "what one consistent read takes"
+    assert 0 < mapping["MaximumRetryAttempts"] <= 10
+    assert short(mapping["DestinationConfig"]["OnFailure"]["Destination"]) == "${FailureQueue.Arn}"
+
+
+def test_the_bus_is_the_stacks_own() -> None:
+    """Named after the stack, and told to the operator."""
+    (bus,) = of_type("AWS::Events::EventBus").values()
+
+    assert short(bus["Name"]) == "quitclaim-${AWS::StackName}"
+    assert {"EventBusName", "EventBusArn"} <= set(source()["Outputs"])
 
 
 # --- the table and the keys -------------------------------------------------------------------------------------------

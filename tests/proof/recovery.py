@@ -30,6 +30,7 @@ def to_rest(world: World, *, behind: int | None = None) -> list[str]:
     world.faults.clear()
     world.slow.clear()
     world.keys_out = False
+    world.bus_out = False
     if behind is None:
         return _to_rest(world, lambda: None)
     table, began = world.table, [world.table.changes] * (behind + 1)

@@ -539,7 +539,7 @@ def attempted(world: World, handler: Handler) -> None:
         return
 
 
-from tests.proof import brokers, races, renewing, situations, takeovers, upkeep  # noqa: E402, F401 - they register themselves
+from tests.proof import brokers, outbox, races, renewing, situations, takeovers, upkeep  # noqa: E402, F401 - they register themselves
 
 EVERY: Final = tuple({situation.name: situation for situation in (*SITUATIONS, *RACES)}.values())
 """All of them, races as well."""

@@ -12,6 +12,7 @@ from quitclaim.domain.connect import IN_A_BROWSER
 from quitclaim.domain.keyring import SEALED_FORMAT
 from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, KEY_LEAD_MS, KEY_REST_MS, LINK_VISITS, WRONG_CODES
 from quitclaim.ports import Key
+from quitclaim.store.events import event_of
 
 if TYPE_CHECKING:
     from tests.proof.world import World
@@ -452,6 +453,13 @@ def _told(world: "World", changes: Mapping[Key, Change], before: Item | None, af
     told = ("kind", "transition", "at", "body", "outcome", "rid", "request", "answer", "action", "reason")
     if before is not None and (after is None or any(before.get(name) != after.get(name) for name in told)):
         yield "what was told was changed or told again"
+    if after is None or after["ty"] != "event":
+        return
+    marked = after.get("published")
+    if marked is not None and (before or {}).get("published", marked) != marked:
+        yield "row 50: what is published was marked again"
+    if marked is not None and event_of(dict(after)).public_id not in world.seen.heard:
+        yield f"DESIGN 14: {after['SK']} is marked as published, and the app has not heard of it"
 
 
 def _ring(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:

@@ -33,14 +33,16 @@ from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.domain.webhooks import Prepared, prepared_of
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.events import Publishing
 from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import EARLY_REFRESH, HandingOut, replay
-from quitclaim.ports import Calls, Check, Client, Deadline, Key, KeyMaker, Page, Update, Vault, Write
+from quitclaim.ports import Calls, Check, Client, Deadline, Key, KeyMaker, Notice, Page, Update, Vault, Write
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.events import EventStore
 from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.operator import OperatorStore
 from quitclaim.store.reads import Reads
@@ -74,6 +76,7 @@ class Seen:
     wrong_answers: int = 0  # and answered to be wrong, where one counts
     refusals: int = 0  # that the provider gave although the token lives
     proven: set[str] = field(default_factory=set)  # families that an answer to us showed to be grants
+    heard: dict[str, str] = field(default_factory=dict)  # by the app: id of an event -> what it says
 
     def wrong_code_brought(self) -> None:
         """Whatever becomes of it."""
@@ -93,6 +96,7 @@ class Seen:
             answers=dict(self.answers),
             neglected=list(self.neglected),
             proven=set(self.proven),
+            heard=dict(self.heard),
         )
 
 
@@ -121,6 +125,7 @@ class World:
         self.seen = Seen()
         self.faults: dict[str, list[Fault]] = {}
         self.keys_out = False
+        self.bus_out = False
         self.asked: dict[str, frozenset[Live]] = {}  # who asks for a token -> what was live at an instant since
         self.slow: dict[str, int] = {}  # endpoint -> how long its next answer takes
         self.kicked: list[str] = []
@@ -151,6 +156,7 @@ class World:
             self.seen.copy(),
             {name: list(queue) for name, queue in self.faults.items()},
             self.keys_out,
+            self.bus_out,
             dict(self.slow),
             self._serial,
             dict(self.asked),
@@ -158,7 +164,7 @@ class World:
 
     def restore(self, saved: Any) -> None:
         """As it was when *saved* was made."""
-        snapshot, ledger, self.now, seen, faults, self.keys_out, slow, self._serial, asked = saved
+        snapshot, ledger, self.now, seen, faults, self.keys_out, self.bus_out, slow, self._serial, asked = saved
         self.table.restore(snapshot)
         self.ledger = ledger.copy()
         self.seen = seen.copy()
@@ -189,6 +195,7 @@ class World:
             frozenset(seen.violations),
             frozenset((rid, frozenset(tokens)) for rid, tokens in seen.sealed_in.items()),
             frozenset(seen.proven),
+            frozenset(seen.heard.items()),
             self._let_go(),
             tuple(sorted(seen.answers.items(), key=str)),
             (seen.wrong_codes, seen.wrong_answers, seen.refusals > 0),
@@ -224,6 +231,12 @@ class World:
     def violation(self, text: str) -> None:
         """Something happened that never may."""
         self.seen.violations.append(text)
+
+    def hear(self, notice: Notice) -> None:
+        """The app is told; whatever has the same id says the same."""
+        id_, says = notice.detail["id"], repr(sorted(notice.detail.items()))
+        if self.seen.heard.setdefault(id_, says) != says:
+            self.violation(f"DESIGN 14: two events have the id {id_}")
 
     def proved(self, granted: frozenset[str], salvaged: frozenset[str]) -> None:
         """An answer to us brought these tokens: what the app did not have before is a grant."""
@@ -1005,6 +1018,25 @@ def _result(coroutine: Coroutine[Any, Any, RevokeAnswer | None]) -> RevokeAnswer
     raise AssertionError("a simulated call never waits")
 
 
+class SimulatedBus:
+    """`ports.EventBus`: takes everything, and the app hears of it at once; or, while it is out, nothing."""
+
+    def __init__(self, ports: "Ports") -> None:
+        self._world = ports.world
+        self._process = ports.process
+
+    def send(self, notices: Sequence[Notice]) -> list[bool]:
+        def act() -> list[bool]:
+            if self._world.bus_out:
+                return [False] * len(notices)
+            for notice in notices:
+                self._world.hear(notice)
+            return [True] * len(notices)
+
+        taken: list[bool] = self._process.step(Call(f"the bus, {len(notices)} events", frozenset({"bus"}), True), act)
+        return taken
+
+
 class NoKms:
     """`KeyMaker`: nothing is sealed under the ring of a world with the open vault."""
 
@@ -1032,6 +1064,8 @@ class Ports:
         self.stops = StopStore(self.table, self.clock, self.ids)
         self.revocations = RevocationStore(self.table, self.clock, self.ids)
         self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
+        self.events = EventStore(self.table, self.ids)
+        self.bus = SimulatedBus(self)
         self.operators = OperatorStore(self.table, self.clock, self.ids)
         self.maintains = MaintainStore(self.table, self.clock, self.ids)
         self.ring = RingTable(self.table, self.clock, self.ids)
@@ -1164,6 +1198,10 @@ class Ports:
         )
 
     @property
+    def publishing(self) -> Publishing:
+        return Publishing(self.events, self.bus, self.clock, self.on_fault)
+
+    @property
     def reconciling(self) -> Reconciling:
         return Reconciling(
             reads=self.reads,
@@ -1172,6 +1210,7 @@ class Ports:
             tokens=self.tokens,
             revocations=self.revocations,
             stopping=self.stopping,
+            publishing=self.publishing,
             clients=self.clients,
             clock=self.clock,
             kick=self,

@@ -10,6 +10,7 @@ from quitclaim.runtime.settings import (
     AppApiSettings,
     ConnectSettings,
     MaintainSettings,
+    PublishSettings,
     ReconcileSettings,
     RevokeSweepSettings,
     Settings,
@@ -24,6 +25,7 @@ KINDS: dict[str, type[Settings]] = {
     "access_token": AccessTokenSettings,
     "connect": ConnectSettings,
     "revoke_sweep": RevokeSweepSettings,
+    "publish": PublishSettings,
     "reconcile": ReconcileSettings,
     "maintain": MaintainSettings,
 }

@@ -15,6 +15,7 @@ BUILDERS = {
     "access_token": wiring.access_token,
     "connect": wiring.connect,
     "revoke_sweep": wiring.revoke_sweep,
+    "publish": wiring.publish,
     "reconcile": wiring.reconcile,
     "maintain": wiring.maintain,
 }
@@ -25,6 +26,7 @@ ENVIRONMENT = {
     "QUITCLAIM_RETURN_ORIGINS": "",
     "QUITCLAIM_SWEEP_FUNCTION": "sweep",
     "QUITCLAIM_ACCESS_TOKEN_FUNCTION": "access",
+    "QUITCLAIM_EVENT_BUS": "bus",
 }
 
 

@@ -379,6 +379,28 @@ class KeyMaker(Protocol):
         ...
 
 
+# --- telling the app -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Notice:
+    """An event on its way to the app: what it is, when it was and what it says; no secret is in any."""
+
+    kind: str
+    at: int
+    detail: Mapping[str, Any]
+
+
+class EventBus(Protocol):
+    """Where the app hears of events, at least once: what may have been sent is sent again, with the same id."""
+
+    def send(self, notices: Sequence[Notice]) -> list[bool]:
+        """
+        Whether the bus took each, up to `limits.NOTICES` of them. Never raises: what was not answered was not taken.
+        """
+        ...
+
+
 # --- provider clients ------------------------------------------------------------------------------------------------
 
 

@@ -1,10 +1,14 @@
 """What the app is told: one event per transition, whatever caused it. A body holds no secret and no account data."""
 
+import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
+
+VERSION: Final = 1
+"""Of an event as the app reads it (docs/events). A field more is no new version; one less, or another meaning, is."""
 
 
 class EventKind(StrEnum):
@@ -42,5 +46,29 @@ class Event:
 
     @property
     def id(self) -> str:
-        """Stable id."""
+        """Stable id within its owner."""
         return f"{self.kind}#{self.transition}"
+
+    @property
+    def public_id(self) -> str:
+        """
+        The id that the app is given: the same however often the event is delivered, and no other event's of the stack.
+        """
+        named = f"{self.ref.tenant}#{self.ref.owner}#{self.id}"
+        return f"evt_{hashlib.sha256(named.encode()).hexdigest()[:32]}"
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """The event as the app reads it (docs/events): whose it is, when it happened, and what its kind has to say."""
+        ref = self.ref
+        about = {"connection_id": ref.connection} if isinstance(ref, ConnectionRef) else {}
+        return {
+            "version": VERSION,
+            "id": self.public_id,
+            "kind": self.kind.value,
+            "at": self.at,
+            "tenant": ref.tenant,
+            "owner": ref.owner,
+            **about,
+            **self.body,
+        }

@@ -43,6 +43,8 @@ SWEEP_MS: Final = 60 * SECOND
 TTL_AFTER_MS: Final = 24 * 60 * MINUTE  # a `ttl` is a broom: never before the expiry plus this
 RECEIPT_TTL_MS: Final = 400 * 24 * 60 * MINUTE
 IDEMPOTENCY_TTL_MS: Final = 24 * 60 * MINUTE
+EVENT_TTL_MS: Final = 7 * 24 * 60 * MINUTE  # an event stays so long after it was published
+PUBLISH_MS: Final = 60 * SECOND  # the stream has so long to publish an event before reconciliation does
 
 DELIVERY_LEASE_MS: Final = 300 * SECOND  # of a webhook's delivery, from the claim
 FORWARD_MS: Final = 30 * SECOND  # after it was accepted a delivery is sent again, if nobody has finished it
@@ -71,6 +73,7 @@ DOUBTS: Final = (
     2  # renewals of a queued token that are owed to an answer, not to its age: then it is left to its deadline
 )
 BATCH: Final = 25  # claims or settles in one call
+NOTICES: Final = 10  # events in one call of the bus
 POISON_CLAIMS: Final = 5  # claims without a settle beyond the counted attempts
 TOKEN_MAX_CHARS: Final = 16_384
 SHARDS: Final = 4  # of each due kind; attention has as many

@@ -31,6 +31,7 @@ from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import Close, StopIntent, StopReason, close_of
 from quitclaim.domain.tokens import Grant, LapseOfAttempt, lapse_of_attempt
 from quitclaim.flows.deletion import carry_out_deletion
+from quitclaim.flows.events import Publishing, publish_left
 from quitclaim.flows.revocations import finish_settled
 from quitclaim.flows.stop import Stopping, lose_grant
 from quitclaim.ports import Clients, Clock, Cursor, Deadline, Item, Kick, Replay
@@ -57,6 +58,7 @@ class Reconciling:
     tokens: "TokenStore"
     revocations: "RevocationStore"
     stopping: Stopping
+    publishing: Publishing
     clients: Clients
     clock: Clock
     kick: Kick
@@ -91,7 +93,21 @@ def reconcile(deadline: Deadline, world: Reconciling) -> Reconciled:
     for kind, step, read in steps:
         for shard in range(SHARDS):
             _pass(kind, shard, step, read, deadline, world, run)
+    _publish(deadline, world, run)
     return run
+
+
+def _publish(deadline: Deadline, world: Reconciling, run: Reconciled) -> None:
+    """What the steps wrote is the stream's to publish; this is for what it left."""
+    try:
+        told = publish_left(deadline, world.store, world.publishing)
+    except Exception as fault:  # noqa: BLE001 - as in `_pass`
+        run.failed["publish"] = run.failed.get("publish", 0) + 1
+        world.on_fault("publish", fault)
+        return
+    for counts, count in ((run.done, told.done), (run.failed, len(told.left) + told.unfit)):
+        if count:
+            counts["publish"] = count
 
 
 def _pass(

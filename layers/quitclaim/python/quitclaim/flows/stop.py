@@ -215,7 +215,7 @@ def _commit(
             intent=intent,
             account=account if grants else None,
             held=held,
-            event=Event(kind, ref, intent.in_barrier, now, {"reason": reason.value, "generation": after.generation}),
+            event=Event(kind, ref, intent.in_barrier, now, {"reason": reason.value, "generation": intent.generation}),
             now=now,
             hold_is_free=held is None or world.reads.is_free(held),
             blocks_purge=purges,

@@ -74,6 +74,14 @@ class ReconcileSettings(Settings):
 
     sweep_function: str = _env("QUITCLAIM_SWEEP_FUNCTION")
     access_token_function: str = _env("QUITCLAIM_ACCESS_TOKEN_FUNCTION")
+    event_bus: str = _env("QUITCLAIM_EVENT_BUS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishSettings(Settings):
+    """Of `publish`."""
+
+    event_bus: str = _env("QUITCLAIM_EVENT_BUS")
 
 
 @dataclass(frozen=True, kw_only=True)

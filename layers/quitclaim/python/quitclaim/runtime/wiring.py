@@ -14,6 +14,7 @@ import boto3
 from botocore.config import Config
 
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.events import Publishing
 from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
@@ -22,6 +23,7 @@ from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import EARLY_REFRESH, HandingOut
 from quitclaim.ports import Calls
 from quitclaim.providers.spec import COMPILED, Catalogue
+from quitclaim.runtime.bus import Bus
 from quitclaim.runtime.config import ConfiguredClients, ParameterStore
 from quitclaim.runtime.invoke import AccessTokenReplay, SweepKick
 from quitclaim.runtime.settings import (
@@ -29,6 +31,7 @@ from quitclaim.runtime.settings import (
     AppApiSettings,
     ConnectSettings,
     MaintainSettings,
+    PublishSettings,
     ReconcileSettings,
     RevokeSweepSettings,
     Settings,
@@ -41,6 +44,7 @@ from quitclaim.security.keys import KeyRing
 from quitclaim.security.kms import KmsKeyWrapper
 from quitclaim.security.vault import RingVault
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.events import EventStore
 from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.operator import OperatorStore
 from quitclaim.store.pace import ReportBreaker
@@ -53,6 +57,7 @@ from quitclaim.store.table import DynamoTable
 from quitclaim.store.tokens import TokenStore
 
 if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_secretsmanager import SecretsManagerClient
 
@@ -69,6 +74,7 @@ PURPOSES: Final[Mapping[str, frozenset[str]]] = {
     "access_token": frozenset({"use", "revoke", "index"}),
     "connect": frozenset({"authorization", "use", "revoke", "confirm", "index"}),
     "revoke_sweep": frozenset({"revoke", "index"}),
+    "publish": frozenset(),
     "reconcile": frozenset(),
     "maintain": frozenset(),
 }
@@ -174,6 +180,16 @@ class Parts[S: Settings]:
     def replay(self, function: str) -> AccessTokenReplay:
         """Has a refresh sent again, by the one function that sends any."""
         return AccessTokenReplay(function, lambda: self.lambda_, self.telemetry)
+
+    @cached_property
+    def events_(self) -> "EventBridgeClient":
+        """Made when there is something to publish."""
+        return boto3.client("events", config=QUICK)
+
+    def publishing(self, bus: str) -> Publishing:
+        """The outbox and the bus that it goes to."""
+        events = EventStore(self.table, self.ids)
+        return Publishing(events, Bus(bus, lambda: self.events_, self.telemetry), self.clock, self.tell_fault)
 
     def tell_fault(self, kind: str, fault: Exception) -> None:
         """Of an item that failed while the others go on."""
@@ -333,6 +349,7 @@ def reconcile() -> Reconcile:
         tokens=parts.tokens,
         revocations=parts.revocations,
         stopping=Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick),
+        publishing=parts.publishing(parts.settings.event_bus),
         clients=parts.clients,
         clock=parts.clock,
         kick=kick,
@@ -340,6 +357,20 @@ def reconcile() -> Reconcile:
         on_fault=parts.tell_fault,
     )
     return Reconcile(parts, reconciling)
+
+
+@dataclass(frozen=True)
+class Publish:
+    """The world of `publish`."""
+
+    parts: Parts[PublishSettings]
+    publishing: Publishing
+
+
+def publish() -> Publish:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(PublishSettings, "publish")
+    return Publish(parts, parts.publishing(parts.settings.event_bus))
 
 
 @dataclass(frozen=True)

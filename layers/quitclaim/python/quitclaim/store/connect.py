@@ -198,7 +198,8 @@ class ConnectStore:
             other = start.superseded_connection
             if other is not None and other.ref != ref and other.is_authorizing_at(held.generation):
                 self._put_connection(commit, other, failed(other, "superseded"), now)
-            add_event(commit, Event(EventKind.CONNECTION_FAILED, held.ref, held.id, now, {"reason": "superseded"}))
+            body = {"reason": "superseded", "generation": held.generation}
+            add_event(commit, Event(EventKind.CONNECTION_FAILED, held.ref, held.id, now, body))
         commit.run()
 
     def start_source(self, start: SourceStart, proof: SourceProof | None) -> None:
@@ -273,7 +274,7 @@ class ConnectStore:
         )
         if fails is not None:
             self._put_connection(commit, fails, failed(fails, reason), now)
-            body = {"reason": reason}
+            body = {"reason": reason, "generation": fails.generation}
             add_event(
                 commit,
                 Event(EventKind.CONNECTION_FAILED, fails.ref, f"{fails.ref.connection}#{fails.generation}", now, body),
@@ -592,9 +593,8 @@ class ConnectStore:
         self._put_connection(commit, connection, failed(connection, "link_expired"), now)
         commit.require("connection", equals("state", ConnectionState.AUTHORIZING), at_most("lapse_at", now - GUARD_MS))
         transition = f"{connection.ref.connection}#{connection.generation}"
-        add_event(
-            commit, Event(EventKind.CONNECTION_FAILED, connection.ref, transition, now, {"reason": "link_expired"})
-        )
+        body = {"reason": "link_expired", "generation": connection.generation}
+        add_event(commit, Event(EventKind.CONNECTION_FAILED, connection.ref, transition, now, body))
         commit.run()
 
     # --- parts ---

@@ -96,6 +96,12 @@ def event_key(event: Event) -> Key:
     return Key(owner_partition(event.ref.of_owner), f"E#{event.at:013d}#{event.id}")
 
 
+def is_event(key: Key) -> bool:
+    """Whether an outbox event lies there."""
+    partition, sort = PREFIXES["event"]
+    return key.pk.startswith(partition) and key.sk.startswith(sort)
+
+
 def ticket_key(ticket_digest: str) -> Key:
     """A connect link."""
     return Key(f"A#{ticket_digest}", "T")

@@ -97,7 +97,8 @@ class ReconcileStore:
         if has_barrier:
             key = barrier_key(intent.ref.of_owner, intent.client)
             commit.upsert("barrier", "barrier", Update(key, (), exclude={"purges": frozenset({intent.in_barrier})}))
-        add_event(commit, Event(EventKind.PURGE_COMPLETED, intent.ref, intent.in_barrier, now))
+        body = {"generation": intent.generation}
+        add_event(commit, Event(EventKind.PURGE_COMPLETED, intent.ref, intent.in_barrier, now, body))
         commit.run()
 
     def compensations_derived(self, intent: StopIntent) -> None:

@@ -509,7 +509,16 @@ class RevocationStore:
                     exclude={"owed": frozenset({revocation.rid}), "acks": frozenset({f"r:{revocation.rid}"})},
                 ),
             )
-        add_event(commit, Event(EventKind.REMOVAL_ACKNOWLEDGED, revocation.ref, revocation.rid, now))
+        add_event(
+            commit,
+            Event(
+                EventKind.REMOVAL_ACKNOWLEDGED,
+                revocation.ref,
+                revocation.rid,
+                now,
+                {"generation": revocation.generation},
+            ),
+        )
         commit.run()
 
     def acknowledge_exchange(self, exchange: Exchange, now: int) -> None:
@@ -533,7 +542,10 @@ class RevocationStore:
         )
         key = barrier_key(exchange.ref.of_owner, exchange.client)
         commit.upsert("barrier", "barrier", Update(key, (), exclude={"acks": frozenset({f"x:{exchange.in_barrier}"})}))
-        add_event(commit, Event(EventKind.REMOVAL_ACKNOWLEDGED, exchange.ref, exchange.id, now))
+        add_event(
+            commit,
+            Event(EventKind.REMOVAL_ACKNOWLEDGED, exchange.ref, exchange.id, now, {"generation": exchange.generation}),
+        )
         commit.run()
 
     def gauges(self) -> dict[str, int]:
