@@ -1,6 +1,7 @@
 """Nothing stays half done: what is due is looked at, in an order in which one step makes the next possible."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
@@ -133,10 +134,9 @@ def test_a_reconciler_that_dies_is_followed_by_the_next(world: World, fault: obj
     world.disconnect()
     world.sweep()
     world.table.faults = [*[None] * number, fault]  # type: ignore[list-item]
-    try:
+    with suppress(WorkerKilledError):
         world.reconcile()
-    except WorkerKilledError:
-        world.table.faults = []
+    world.table.faults = []
 
     world.minutes_pass(4)
 

@@ -46,6 +46,7 @@ def passes(stage: Stage, ms: int) -> None:
         for replay in stage.replays:
             stage.invoke("access_token", replay)
         LAMBDA.asked.clear()
+    stage.invoke("publish", {"Records": stage.outbox()[-100:]})
 
 
 def imported(stage: Stage, connection: str) -> None:
