@@ -104,6 +104,7 @@ class Impersonated:
         self._numbers = itertools.count(1)
         self._nonces: set[str] = set()
         self._redirect = ""
+        self._wants_pairs = False
         self._nonce: str | None = None
 
     # --- the user and the clock ---
@@ -123,6 +124,7 @@ class Impersonated:
             listed = sent.get(param if prefix else (told.scope_param or ""), "").split(told.scope_separator)
             self._must(told.scope_param is None or scope.removeprefix(prefix) in listed, f"scope {scope} is missing")
         self._redirect = sent["redirect_uri"]
+        self._wants_pairs = any(param in sent for _, param in told.scope_prefixes)
         self._nonce = sent.get("nonce")
         code = f"code-{next(self._numbers)}"
         self._codes[code] = (sent.get("code_challenge"), sent["redirect_uri"])
@@ -329,7 +331,7 @@ class Impersonated:
     ) -> httpx.Response:
         told, body = self.spec.token, dict[str, Any]()
         paths = [("main", told.response.access_token, told.response.refresh_token, told.response.expires_in)]
-        if is_exchange:
+        if is_exchange and self._wants_pairs:
             paths += [
                 (each.name, each.access_token, each.refresh_token, each.expires_in) for each in told.response.pairs
             ]
@@ -338,6 +340,9 @@ class Impersonated:
             _put(body, access, self._issue("access_token", grant, name))
             if refresh:
                 _put(body, refreshed, self._issue("refresh_token", grant, name))
+            other = next((each for each in told.response.pairs if each.name == name), None)
+            if other is not None and other.scope is not None:
+                _put(body, other.scope, "mail")
             if not self.quirks.no_expiry and (told.response.expires_at is None or name != "main"):
                 seconds: Any = 3600 if told.expires_unit == "s" else 3_600_000
                 _put(body, expires, str(seconds) if self.quirks.expires_as_text else seconds)

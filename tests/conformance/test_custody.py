@@ -34,9 +34,8 @@ class EntryClients:
     def __init__(self, provider: Impersonated) -> None:
         self._provider = provider
         wanted = {each.parameter: VALUES[each.name] for each in provider.spec.placeholders if each.source == "client"}
-        self._settings = ProviderClient(
-            "acme", provider.spec.id, CLIENT_ID, "ssm:/s", ("read", "write"), "none", variables=wanted
-        )
+        scopes = ("read", "write", *(f"{prefix}mail" for prefix, _ in provider.spec.authorize.scope_prefixes))
+        self._settings = ProviderClient("acme", provider.spec.id, CLIENT_ID, "ssm:/s", scopes, "none", variables=wanted)
         self._http = ProviderHttp(provider.transport, provider.transport, lambda: NOW_S, lambda: "jti")
 
     def named(self, name: str) -> Client:
@@ -165,6 +164,30 @@ def test_no_grant_of_any_provider_is_lost_or_called_revoked_while_it_lives(
     else:
         assert world.has_notice(), f"{how}, and nobody is told"
     row(name, {f"ends {end.__name__}": how})
+
+
+@pytest.mark.rule("RB-11")
+def test_two_pairs_of_one_grant_live_and_die_apart(stand_in: StandIn) -> None:
+    """Slack's bot and user token: handed out and refreshed each by itself, revoked both, in one item."""
+    world = EntryWorld(stand_in, "slack")
+    world.provider.quirks = replace(world.provider.quirks, gives_refresh=True)
+    world.connected()
+    assert world.connection().pairs == ("main", "user")
+    bot, user = world.token(), world.token(pair="user")
+    assert bot.access_token != user.access_token
+
+    world.clock.move(minutes=2 * 60)
+    world.token(pair="user")
+    versions = [grant.tv for grant in world.reads.grants(GOOGLE, ["main", "user"])]
+    assert sorted(versions) == [1, 2]
+    world.token()
+    world.disconnect()
+    world.sweep()
+
+    [queued] = world.items("revocation")
+    assert len(queued["fp"]) == len(queued["family"]) == 2
+    tokens = world.provider.ledger
+    assert [text for text in taken_still(world) if tokens[text].kind == "access_token"] == []
 
 
 def taken_still(world: EntryWorld) -> list[str]:

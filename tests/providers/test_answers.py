@@ -7,7 +7,6 @@ import pytest
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeOutcome
 from quitclaim.domain.secret import Secret
 from quitclaim.providers.answers import judge_identity, judge_revoke, judge_token, member, read_body, seconds
-from quitclaim.providers.spec import Catalogue
 from quitclaim.providers.transport import NoAnswer, RawAnswer, retry_after_ms
 
 PAGE = b"<!DOCTYPE html><html><body>Sign in</body></html>"
@@ -429,16 +428,24 @@ def test_a_second_token_in_an_answer_is_queued_with_the_first(spec, beside, queu
 
 
 @pytest.mark.rule("RB-11")
-def test_a_second_token_is_found_where_the_entry_says_that_it_stands(spec_with):
-    """By whatever name."""
+def test_a_second_pair_that_the_entry_describes_is_a_pair_of_the_grant(spec_with):
+    """By whatever name, with an expiry and scopes of its own; half of one is no usable grant, and is queued."""
     paths = {"access_token": "user.token", "refresh_token": "user.renewal", "expires_in": "user.lifetime"}
-    spec = spec_with({"token.response.pairs": {"user": paths}})
-    body = {"access_token": "b", "user": {"token": "u", "renewal": "ur"}}
+    more = {"scope": "user.scopes", "scope_prefix": "user:"}
+    spec = spec_with({"token.response.pairs": {"user": paths | more}})
+    body = {"access_token": "b", "expires_in": 43200, "scope": "chat"}
+    whole = body | {"user": {"token": "u", "renewal": "ur", "lifetime": 60, "scopes": "mail,files"}}
 
-    judged = judge_token(spec, answered(body), "exchange")
+    grant = judge_token(spec, answered(whole), "exchange").grant
 
-    assert judged.grant is None
-    assert [each.token.reveal() for each in judged.salvaged] == ["ur", "b", "u"]
+    assert (grant.access_token.reveal(), grant.expires_in_s, grant.refresh_token) == ("b", 43200, None)
+    user = grant.pairs["user"]
+    assert (user.access_token.reveal(), user.refresh_token.reveal(), user.expires_in_s) == ("u", "ur", 60)
+    assert grant.scopes == {"chat", "user:mail", "user:files"}
+    assert judge_token(spec, answered(body), "exchange").grant.pairs == {}
+    half = judge_token(spec, answered(body | {"user": {"token": "u", "renewal": 5}}), "exchange")
+    assert half.grant is None
+    assert [each.token.reveal() for each in half.salvaged] == ["b", "u"]
 
 
 def test_the_same_token_twice_is_one(spec):
@@ -446,14 +453,6 @@ def test_the_same_token_twice_is_one(spec):
     body = {"access_token": "b", "refresh_token": "r", "data": {"access_token": "b"}, "old": {"access_token": "sent"}}
 
     assert judge_token(spec, answered(body), "exchange", frozenset({"sent"})).grant is not None
-
-
-def test_slack_is_asked_for_one_token():
-    """Its user token would be a second grant in the same answer."""
-    slack = Catalogue().get("slack")
-
-    assert slack.authorize.scope_prefixes == ()
-    assert slack.token.response.pairs == ()
 
 
 # --- revocation ---------------------------------------------------------------------------------------------------

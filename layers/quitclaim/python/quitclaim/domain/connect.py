@@ -139,6 +139,16 @@ class ExchangeOutcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class HeldPair:
+    """A further token pair of a held grant, beside the main one."""
+
+    pair: str
+    fp: str
+    use: bytes
+    access_until: int | None = None
+
+
+@dataclass(frozen=True)
 class Exchange:
     """An exchange as it is stored."""
 
@@ -154,6 +164,8 @@ class Exchange:
     hold_ends: int | None = None
     fp: str | None = None
     use: bytes | None = None
+    others: tuple[HeldPair, ...] = ()
+    """Further pairs of the same grant, sealed for use."""
     id_token: bytes | None = None
     """Sealed, while it waits for its owner and nobody has verified it: until then nothing is confirmed."""
     access_until: int | None = None

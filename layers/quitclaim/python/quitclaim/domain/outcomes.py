@@ -39,6 +39,8 @@ class TokenGrant:
     id_token: Secret | None = None  # unverified; where it alone names the account, *account_id* is what it names
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What the provider's addresses need of this grant: its shop, its region, its user's id there."""
+    pairs: Mapping[str, "TokenGrant"] = field(default_factory=dict)
+    """Further token pairs of the same answer, by name (RB-11)."""
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,7 @@ from quitclaim.domain.connect import (
     ConnectionState,
     Exchange,
     ExchangeOutcome,
+    HeldPair,
     Idempotency,
     Owner,
     Phase,
@@ -1089,19 +1090,7 @@ def _returned(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
 
 
 def _given(grant: TokenGrant, client: Client, world: Connecting) -> Tokens:
-    facts = client.facts
-    material = material_of(
-        facts.takes,
-        facts.reach,
-        grant.access_token,
-        grant.refresh_token,
-        ends_pair=facts.ends_pair,
-        account_id=grant.account_id,
-        variables=grant.variables,
-        renewable=facts.renews_in_queue,
-        access_until=_until(world.clock.now(), _lifetime_s(grant, facts)),
-    )
-    return Tokens(grant, material)
+    return Tokens(grant, _material_of(grant, grant, client, world.clock.now()))
 
 
 def _tokens_of(account: Secret, client: Client, world: Connecting) -> Tokens:
@@ -1128,6 +1117,9 @@ def _hold(
     confirms = client.confirmation == "owner" and exchange.kind in IN_A_BROWSER and fault is None
     held = _as_held(exchange, tokens, pair if confirms else None, consent, client, world.vault, now)
     revocation = _queued_by(held, tokens, pair.access_token, client, world.vault, now)
+    others = () if fault is not None or grant is None else _other_pairs(held, grant, client, world.vault, now)
+    if confirms:
+        held = replace(held, others=others)
     try:
         world.store.hold(exchange, held, revocation, now)
     except MovedError:
@@ -1138,7 +1130,7 @@ def _hold(
         reason, sentence = fault
         _release(held, reason, world)
         raise GrantNotInstalledError(sentence, connection_id=name, reason=reason)
-    return held, pair, revocation
+    return replace(held, others=others), pair, revocation
 
 
 def _pair_of(tokens: Tokens, client: Client) -> TokenPair:
@@ -1181,13 +1173,49 @@ def _as_held(
     )
 
 
+def _other_pairs(held: Exchange, grant: TokenGrant, client: Client, vault: Vault, now: int) -> tuple[HeldPair, ...]:
+    """The grant's further pairs, each sealed for use by itself (RB-11)."""
+    return tuple(
+        HeldPair(
+            name,
+            vault.fingerprint(named_by(_material_of(each, grant, client, now))),
+            vault.seal_for_use(
+                held.ref,
+                held.generation,
+                1,
+                TokenPair(name, each.access_token, each.refresh_token, each.token_type, grant.variables),
+            ),
+            _until(now, _lifetime_s(each, client.facts)),
+        )
+        for name, each in grant.pairs.items()
+    )
+
+
+def _material_of(pair: TokenGrant, grant: TokenGrant, client: Client, now: int) -> tuple[Material, ...]:
+    """What must be revoked of one *pair* of the *grant*."""
+    facts = client.facts
+    return material_of(
+        facts.takes,
+        facts.reach,
+        pair.access_token,
+        pair.refresh_token,
+        ends_pair=facts.ends_pair,
+        account_id=grant.account_id,
+        variables=grant.variables,
+        renewable=facts.renews_in_queue,
+        access_until=_until(now, _lifetime_s(pair, facts)),
+    )
+
+
 def _queued_by(
     held: Exchange, tokens: Tokens, access_token: Secret, client: Client, vault: Vault, now: int
 ) -> Revocation:
     """The hold's queue item: the grant sealed revoke-only, leased to its exchange until `hold_ends`."""
     rid, generation, material = held.rid, held.generation, tokens.materials
     asks = tokens.grant is not None and held.account is None and client.facts.has_identity
-    sealed = vault.seal_revoke_only(rid, generation, 1, MAIN, material)
+    by_pair = {MAIN: material}
+    if tokens.grant is not None:
+        by_pair |= {name: _material_of(each, tokens.grant, client, now) for name, each in tokens.grant.pairs.items()}
     return Revocation(
         rid=rid,
         state=RevocationState.PENDING,
@@ -1198,9 +1226,12 @@ def _queued_by(
         takes=kinds_of(material),
         reach=client.facts.reach,
         queued=now,
-        fp=frozenset({held.fp or ""}),
-        family=frozenset({family_of(held.id, MAIN)}),
-        material=(SealedMaterial(sealed, kinds_of(material), MAIN, 1),),
+        fp=frozenset(vault.fingerprint(named_by(each)) for each in by_pair.values()),
+        family=frozenset(family_of(held.id, name) for name in by_pair),
+        material=tuple(
+            SealedMaterial(vault.seal_revoke_only(rid, generation, 1, name, each), kinds_of(each), name, 1)
+            for name, each in by_pair.items()
+        ),
         account=held.account,
         identity=vault.seal_identity(rid, generation, access_token)
         if asks and client.facts.reach.is_account_wide
@@ -1408,10 +1439,10 @@ def install(exchange: Exchange, client: Client, world: Connecting) -> Connection
             if _lowered(account.killed_by, world):
                 continue
             raise _released(exchange, "account_revoked_meanwhile", world)
-        after = ready(connection, exchange, (MAIN,))
-        grant = _grant(exchange, revocation, client, now)
+        grants = _grants(exchange, revocation, client, now)
+        after = ready(connection, exchange, tuple(each.pair for each in grants))
         try:
-            world.store.install(exchange, connection, after, owner, barrier, (grant,), account, now)
+            world.store.install(exchange, connection, after, owner, barrier, grants, account, now)
         except MovedError as moved:
             if "exchange" in moved.seen and "connection" in moved.seen:
                 continue
@@ -1473,8 +1504,32 @@ def _lowered(killed_by: str | None, world: Connecting) -> bool:
     return True
 
 
+def _grants(exchange: Exchange, revocation: Revocation, client: Client, now: int) -> tuple[Grant, ...]:
+    """The live grant, pair by pair: ciphertext is moved, not opened."""
+    main = _grant(exchange, revocation, client, now)
+    sealed = {each.pair: each for each in revocation.material}
+    return (
+        main,
+        *(
+            replace(
+                main,
+                pair=each.pair,
+                family=family_of(exchange.id, each.pair),
+                use=each.use,
+                revoke=sealed[each.pair].sealed,
+                fp=each.fp,
+                takes=client.facts.taken(sealed[each.pair].kind),
+                access_until=each.access_until,
+                refresh_until=None,
+                expiring_at=None,
+            )
+            for each in exchange.others
+        ),
+    )
+
+
 def _grant(exchange: Exchange, revocation: Revocation, client: Client, now: int) -> Grant:
-    """The live grant: ciphertext is moved, not opened."""
+    """Its main pair."""
     if exchange.use is None or exchange.fp is None:
         raise StateConflictError(connection_id=exchange.ref.connection)
     return Grant(

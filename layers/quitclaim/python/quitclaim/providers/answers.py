@@ -32,7 +32,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
 from quitclaim.providers.id_token import named_subject
 from quitclaim.providers.placeholders import PlaceholderRefusedError, Values, in_answer
-from quitclaim.providers.spec import AnswerPattern, PairPaths, ProviderSpec, SuccessSpec, TokenSpec
+from quitclaim.providers.spec import AnswerPattern, PairPaths, ProviderSpec, ResponseSpec, SuccessSpec, TokenSpec
 from quitclaim.providers.transport import Answer, NoAnswer, RawAnswer
 
 type Operation = Literal["exchange", "refresh"]
@@ -177,6 +177,11 @@ def _grant(
     grant = _pair(spec, answer, members, PairPaths(MAIN, at.access_token, at.refresh_token, at.expires_in))
     if grant is None:
         return None
+    # A refresh is one of a single pair, and is answered where the main one stands.
+    others = [each for each in at.pairs if operation == "exchange" and member(members, each.access_token)]
+    pairs = {each.name: _pair(spec, answer, members, each) for each in others}
+    if not all(pairs.values()):
+        return None
     token_type = member(members, at.token_type)
     id_token = _token(member(members, "id_token"))
     return replace(
@@ -190,23 +195,24 @@ def _grant(
             ),
             seconds_until(member(members, at.refresh_expires_at), answer.date),
         ),
-        scopes=_scopes(member(members, at.scope)),
+        scopes=_all_scopes(members, at),
         account_id=_account(member(members, spec.identity.in_token_response))
         or _account(filled.get(spec.identity.in_placeholder or ""))
         or (named_subject(id_token) if id_token is not None and spec.identity.in_id_token else None),
         id_token=id_token,
         variables=filled,
+        pairs={name: pair for name, pair in pairs.items() if pair is not None},
     )
 
 
 def _has_others(spec: ProviderSpec, body: "Body", grant: TokenGrant, sent: frozenset[str]) -> bool:
     """
-    Whether the answer holds tokens beside the grant's. Nobody would keep or revoke them, so that such an answer is no
-    usable grant: all that it holds is queued.
+    Whether the answer holds tokens beside the grant's pairs. Nobody would keep or revoke them, so that such an answer
+    is no usable grant: all that it holds is queued.
     """
-    own = {each.reveal() for each in (grant.access_token, grant.refresh_token) if each is not None}
-    found = {**dict(_in_members(body.members)), **_in_pairs(spec, body)}
-    return any(_token(value) is not None for value in found.keys() - sent - own)
+    pairs = (grant, *grant.pairs.values())
+    own = {each.reveal() for pair in pairs for each in (pair.access_token, pair.refresh_token) if each is not None}
+    return any(_token(value) is not None for value in dict(_in_members(body.members)).keys() - sent - own)
 
 
 def _in_pairs(spec: ProviderSpec, body: "Body") -> dict[str, str]:
@@ -218,6 +224,16 @@ def _in_pairs(spec: ProviderSpec, body: "Body") -> dict[str, str]:
     ]
     found = [(member(body.members, path), kind) for path, kind in paths]
     return {value: kind for value, kind in found if isinstance(value, str)}
+
+
+def _all_scopes(members: Mapping[str, Any], at: ResponseSpec) -> frozenset[str] | None:
+    """What was granted to every pair; None where the answer names nothing."""
+    named = {"": _scopes(member(members, at.scope))} | {
+        each.scope_prefix or "": _scopes(member(members, each.scope)) for each in at.pairs if each.scope is not None
+    }
+    if all(scopes is None for scopes in named.values()):
+        return None
+    return frozenset(f"{prefix}{scope}" for prefix, scopes in named.items() for scope in scopes or ())
 
 
 def _pair(spec: ProviderSpec, answer: RawAnswer, members: Mapping[str, Any], at: PairPaths) -> TokenGrant | None:

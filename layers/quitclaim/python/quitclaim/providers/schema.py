@@ -138,6 +138,8 @@ class Pair(Strict):
     access_token: MemberPath
     refresh_token: MemberPath
     expires_in: MemberPath
+    scope: MemberPath | None = None
+    scope_prefix: Annotated[str, Field(pattern=r"^[a-z_]+:$")] | None = None
 
 
 class Response(Strict):

@@ -73,6 +73,8 @@ class PairPaths:
     access_token: str
     refresh_token: str
     expires_in: str
+    scope: str | None = None
+    scope_prefix: str | None = None  # by which the client's settings name its scopes
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def add_release(
             exchange_key(exchange.ref, exchange.id),
             (equals("outcome", ExchangeOutcome.HELD),),
             put={"outcome": ExchangeOutcome.CLEANUP.value, "reason": reason},
-            remove=("use", "id_token", *DUE),
+            remove=("use", "others", "id_token", *DUE),
         ),
         exchange_of,
     )
@@ -414,7 +414,7 @@ class ConnectStore:
                 exchange_key(ref, exchange.id),
                 held_until(now),
                 put={"outcome": ExchangeOutcome.INSTALLED.value},
-                remove=("use", "id_token", *DUE),
+                remove=("use", "others", "id_token", *DUE),
             ),
             exchange_of,
         )
@@ -497,7 +497,7 @@ class ConnectStore:
             put |= exchange_attention(exchange, now)
         commit.update(
             "exchange",
-            Update(exchange_key(exchange.ref, exchange.id), when, put=put, remove=("use", "id_token", *DUE)),
+            Update(exchange_key(exchange.ref, exchange.id), when, put=put, remove=("use", "others", "id_token", *DUE)),
             exchange_of,
         )
         self._leave_barrier(
@@ -539,7 +539,7 @@ class ConnectStore:
                     exchange_key(ref, exchange.id),
                     (equals("outcome", exchange.outcome),),
                     put={"outcome": ExchangeOutcome.CLEANUP.value},
-                    remove=("use", *DUE, *ATTENTION, "t"),
+                    remove=("use", "others", *DUE, *ATTENTION, "t"),
                 ),
                 exchange_of,
             )
@@ -665,7 +665,7 @@ def _as_proven(proof: SourceProof) -> Condition:
 
 HELD_ATTRIBUTES: Final = frozenset(
     {
-        *("hold_ends", "fp", "use", "id_token", "access_until", "refresh_until"),
+        *("hold_ends", "fp", "use", "others", "id_token", "access_until", "refresh_until"),
         *("subject", "account", "scopes", "shared_copy"),
     }
 )
