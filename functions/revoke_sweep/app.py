@@ -17,6 +17,7 @@ METRICS = {
     "confirmed": "RevocationsConfirmed",
     "deferred": "RevocationsDeferred",
     "quarantined": "RevocationsQuarantined",
+    "refused": "RevocationsRefused",
     "failed": "ItemsFailed",
 }
 

@@ -56,6 +56,7 @@ def test_the_schedule_revokes_what_is_due(stage):
         "RevocationsConfirmed": [2.0],
         "RevocationsDeferred": [0.0],
         "RevocationsQuarantined": [0.0],
+        "RevocationsRefused": [0.0],
         "ItemsFailed": [0.0],
         "RevocationsExpired": [0.0],
         "RevocationsInQuarantine": [0.0],

@@ -12,6 +12,7 @@ MISSING_DATA = {
     "AccountCountsWrong": "ignore",
     "StopsOverdue": "ignore",
     "ReportsBurst": "notBreaching",
+    "ClientRefused": "notBreaching",
     "SweepHeartbeat": "breaching",
     "ReconcileSilent": "breaching",
     "MaintainSilent": "breaching",
@@ -101,6 +102,29 @@ def test_metrics_of_ours_are_found_by_the_service(name: str, service: str) -> No
     assert alarms()[name]["Dimensions"] == [{"Name": "service", "Value": service}]
 
 
+@pytest.mark.rule("RB-20")
+def test_a_refused_client_has_one_alarm_whoever_noticed() -> None:
+    """The sum over the functions that talk to providers, and of what the sweep is refused for good."""
+    alarm = alarms()["ClientRefused"]
+    watched = {
+        (each["MetricStat"]["Metric"]["Dimensions"][0]["Value"], each["MetricStat"]["Metric"]["MetricName"])
+        for each in alarm["Metrics"]
+        if "MetricStat" in each
+    }
+
+    assert watched == {
+        ("access_token", "ClientRefused"),
+        ("connect", "ClientRefused"),
+        ("revoke_sweep", "ClientRefused"),
+        ("revoke_sweep", "RevocationsRefused"),
+    }
+    assert (alarm["ComparisonOperator"], alarm["Threshold"], alarm["EvaluationPeriods"]) == (
+        "GreaterThanThreshold",
+        0,
+        1,
+    )
+
+
 @pytest.mark.parametrize("name", ["ReconcileSilent", "MaintainSilent"])
 def test_silence_of_a_schedule_is_longer_than_its_period(name: str) -> None:
     """An alarm after three minutes of silence, or four quarters of an hour: one late start wakes nobody."""
@@ -123,7 +147,9 @@ def test_the_age_of_the_stream_is_watched() -> None:
 @pytest.mark.parametrize("metric", ["Errors", "Throttles"])
 def test_every_function_is_watched(metric: str) -> None:
     """Each function has an alarm of its own for errors and for throttles, from the first one on."""
-    watching = [each for each in alarms().values() if (each["Namespace"], each["MetricName"]) == ("AWS/Lambda", metric)]
+    watching = [
+        each for each in alarms().values() if (each.get("Namespace"), each.get("MetricName")) == ("AWS/Lambda", metric)
+    ]
 
     watched = {short(each["Dimensions"][0]["Value"]) for each in watching}
 

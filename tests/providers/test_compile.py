@@ -130,10 +130,142 @@ def test_a_file_that_does_not_hold_is_refused(tmp_path, changes, said):
     assert any(fault.startswith(said) for fault in faults(tmp_path, changes)), faults(tmp_path, changes)
 
 
+SHOP = {"from": "start", "pattern": r"[a-z0-9-]{1,60}\.example\.com"}
+
+
+def with_shop(told: dict[str, object], url: str = "https://{shop}/token") -> dict[str, object]:
+    """Changes that put a placeholder into the token endpoint."""
+    return {"placeholders": {"shop": told}, "token.url": url}
+
+
+@pytest.mark.rule("S-8")
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (with_shop({"from": "start"}), "placeholders.shop has not exactly one of pattern"),
+        (
+            with_shop(SHOP | {"values": ["a.example.com"]}),
+            "placeholders.shop has not exactly one of pattern",
+        ),
+        (with_shop(SHOP | {"default": "x"}), "placeholders.shop.default is not a value that the placeholder allows"),
+        (with_shop({"from": "nowhere", "pattern": "a"}), "placeholders.shop.from is 'nowhere'; write one of"),
+        (
+            with_shop({"from": "token_response", "pattern": "a"}),
+            "token.url holds {shop}, which comes from",
+        ),
+        (with_shop({"from": "account", "pattern": "a"}), "token.url holds {shop}, which comes from account"),
+        (with_shop(SHOP | {"from": "callback", "echo": "shop"}), "placeholders.shop.echo compares with what the start"),
+        (with_shop({"from": "start", "pattern": "[a-z]{1,9}"}), "token.url has a host that {shop} alone decides"),
+        (with_shop({"from": "start", "pattern": r"[a-z]{1,9}\.com"}), "token.url has a host that {shop} alone decides"),
+        (
+            with_shop({"from": "start", "pattern": r"[a-z]{1,9}|x\.example\.com"}),
+            "token.url has a host that {shop} alone decides",
+        ),
+        (
+            with_shop({"from": "start", "pattern": r"[a-z.]{1,9}"}, "https://{shop}.example.com/t"),
+            "token.url has {shop} before a domain, and its pattern takes a dot",
+        ),
+        (with_shop({"from": "start", "values": ["10.0.0.1"]}), "token.url leads to 10.0.0.1"),
+        (with_shop({"from": "start", "values": ["localhost"]}), "token.url leads to localhost"),
+        (with_shop({"from": "start", "values": ["a/b"]}), "placeholders.shop.values.0 is 'a/b'; it must match"),
+        ({"placeholders": {"shop": SHOP}}, "placeholders.shop is used nowhere"),
+        ({"placeholders": {"token": SHOP}}, "placeholders.token is filled by the request itself"),
+        ({"placeholders": {"Shop": SHOP}}, "placeholders.Shop"),
+        ({"authorize.url": "https://{token}.example.com/a"}, "authorize.url holds {token}, which is not at hand there"),
+        ({"revocation.url": "https://{token}.example.com/r"}, "revocation.url would put a token into a host name"),
+        ({"revocation.url": "https://a.example.com/{client_secret}"}, "revocation.url would put the client's secret"),
+        ({"identity.url": "https://a.example.com/{account_id}"}, "identity.url holds {account_id}, which an identity"),
+        ({"revocation.headers": {"Host": "x"}}, "revocation.headers.Host is set by Quitclaim itself"),
+        ({"revocation.headers": {"X-A": "a\nb"}}, "revocation.headers.X-A"),
+        ({"token.params": {"grant_type": "x"}}, "token.params.grant_type is set by Quitclaim itself"),
+        ({"refresh.params": {"refresh_token": "x"}}, "refresh.params.refresh_token is set by Quitclaim itself"),
+        ({"refresh.method": "GET"}, "refresh.method would put a refresh token into a URL"),
+        ({"revocation.fields": {"a": "b"}}, "revocation.fields name no {token}"),
+        (
+            {"revocation.takes": "account", "revocation.fields": {"a": "{token}"}},
+            "revocation.fields name no {acc",
+        ),
+        ({"revocation.adapter": "withings"}, "revocation.adapter and shape account_id_keyed_signed belong together"),
+        ({"revocation.body": "none"}, "revocation.fields have no body to stand in"),
+        (
+            {"revocation.body": "query", "revocation.client_auth": "post"},
+            "revocation.client_auth has no body",
+        ),
+        ({"revocation.ambiguous": {"status": [200]}}, "revocation.ambiguous would take a failed success for ambiguous"),
+        (
+            {"revocation.success": "unknown", "revocation.already_gone": "same_as_success"},
+            "revocation.already_gone is the same as what is not known",
+        ),
+        ({"identity.in_id_token": "sub"}, "identity.in_id_token needs a checked ID token"),
+        ({"identity.in_placeholder": "shop"}, "identity.in_placeholder must name a placeholder"),
+        ({"status": "sunset"}, "ends_on is missing"),
+        ({"ends_on": "2027-01-01"}, "ends_on is the end of a provider whose status is active"),
+        ({"remembered": ["revocation.success"]}, "remembered.0 is revocation.success, which must not rest on memory"),
+        ({"remembered": ["oidc.issuer"]}, "remembered.0 is oidc.issuer, which the file does not hold"),
+        ({"webhooks": {"available": "yes", "scheme": "hmac_body_hex"}}, "webhooks.headers are missing"),
+        (
+            {"webhooks": {"available": "no", "scheme": "hmac_body_hex", "headers": "unknown"}},
+            "webhooks.scheme",
+        ),
+        (
+            {"webhooks": {"available": "yes", "scheme": "none", "signed": "{secret}{body}"}},
+            "webhooks.signed may name {body}",
+        ),
+    ],
+)
+def test_what_could_lead_astray_does_not_load(tmp_path, changes, said):
+    """Hosts, headers, parameters and predicates: refused by field, with the way out."""
+    found = faults(tmp_path, changes)
+
+    assert any(fault.startswith(said) for fault in found), found
+
+
+@pytest.mark.rule("S-8")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        ".+",
+        ".*",
+        "[^/]+",
+        r"\S+",
+        r"\w+",
+        r"[\w-]{1,9}",
+        "a+",
+        "(a|b)*",
+        "(?:a{1,9}){1,9}",
+        "[a-z/]{1,9}",
+        "[a-z@]{1,9}",
+        "[a-z%]{1,9}",
+        "[!-~]{1,9}",
+        "a b",
+        "^a$",
+        "(?i:a)",
+        "(?=a)a",
+        "a{1,}",
+        "[a-Z]",
+        "(",
+    ],
+)
+def test_S_8_a_pattern_takes_nothing_that_ends_a_host_or_a_segment(tmp_path, pattern):
+    """And none is slow: no unbounded repetition, no repeated group."""
+    changes = with_shop({"from": "start", "pattern": pattern}, "https://a.example.com/{shop}")
+
+    assert any("placeholders.shop.pattern" in fault for fault in faults(tmp_path, changes))
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {},
+        with_shop(SHOP),
+        with_shop(SHOP | {"echo": "shop"}),
+        with_shop({"from": "start", "pattern": "[a-z]{1,9}"}, "https://{shop}.example.com/t"),
+        with_shop({"from": "client", "pattern": "[a-z]{1,9}", "default": "common"}, "https://a.example.com/{shop}/t"),
+        {"revocation.success": "unknown", "revocation.already_gone": "unknown"},
+        {"revocation": {"shape": "unknown"}},
+        {"revocation.takes": "unknown"},
+        {"status": "shut_down", "ends_on": "2026-11-02"},
+        {"remembered": ["token.client_auth", "identity"]},
         {"revocation.reach": "family", "identity": REMOVED},
         {"revocation.reach": "token", "identity": REMOVED},
         {"revocation.reach": "account"},

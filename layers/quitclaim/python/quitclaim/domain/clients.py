@@ -11,6 +11,8 @@ SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """A scope-token (RFC 6749 section 3.3)."""
 CLIENT_ID: Final = re.compile(r"[\x20-\x7e]+")
 SECRET_REF: Final = re.compile(r"(ssm|secretsmanager):[A-Za-z0-9/_.:+=@-]+")
+SECRETS: Final = 3
+"""That one client may have at once."""
 FIELDS: Final = frozenset(
     {
         "provider",
@@ -42,6 +44,8 @@ class ProviderClient:
     """What a start may ask for beyond *scopes*."""
     required_scopes: frozenset[str] | None = None
     """Without which a grant is refused; None: without any that was asked for."""
+    older_secrets: tuple[str, ...] = ()
+    """Where the secrets before it are kept, while they are being replaced; used in order where one is refused."""
     key_id: str | None = None
     """Under which id the provider knows the client's key, where the secret is one (`private_key_jwt`)."""
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
@@ -74,10 +78,11 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         bool(client_id.strip()) and CLIENT_ID.fullmatch(client_id) is not None,
         "client_id: the id that the provider gave the app, in printable ASCII",
     )
-    secret_ref = config.get("secret")
+    secrets = _secrets(config.get("secret"))
     must(
-        secret_ref is None or SECRET_REF.fullmatch(_text(secret_ref)) is not None,
-        'secret: where it is kept, "ssm:<parameter name>" or "secretsmanager:<name or arn>", never the secret itself',
+        len(secrets) <= SECRETS and all(SECRET_REF.fullmatch(each) for each in secrets),
+        'secret: where it is kept, "ssm:<parameter name>" or "secretsmanager:<name or arn>", never the secret itself; '
+        f"while it is replaced a list of up to {SECRETS}, the newest first",
     )
     scopes, further, required = (
         _scopes(config.get(field, [])) for field in ("scopes", "optional_scopes", "required_scopes")
@@ -101,7 +106,8 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         name=name,
         provider=provider,
         client_id=client_id,
-        secret_ref=_text(secret_ref) or None,
+        secret_ref=secrets[0] if secrets else None,
+        older_secrets=secrets[1:],
         scopes=scopes,
         confirmation="none" if confirmation == "none" else "owner",
         purge_on_loss=purge_on_loss is True,
@@ -110,6 +116,14 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         key_id=_text(key_id) or None,
         variables=dict(variables),
     )
+
+
+def _secrets(told: object) -> tuple[str, ...]:
+    """One, or several in order; what is neither is one that does not match."""
+    if told is None:
+        return ()
+    listed = told if isinstance(told, list) and told else [told]
+    return tuple(_text(each) for each in listed)
 
 
 def _scopes(listed: object) -> tuple[str, ...]:

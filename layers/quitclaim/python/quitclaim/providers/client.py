@@ -29,6 +29,7 @@ from quitclaim.providers.assertion import AssertionKey, check_key, client_assert
 from quitclaim.providers.broker import HttpBroker
 from quitclaim.providers.id_token import Expected, KeySets, verify
 from quitclaim.providers.placeholders import PlaceholderRefusedError, at_start, fill, in_callback, in_import, of_client
+from quitclaim.providers.refusals import Refusals
 from quitclaim.providers.spec import ProviderSpec
 from quitclaim.providers.transport import async_http, send, sync_http
 
@@ -55,12 +56,14 @@ class ProviderHttp:
         async_transport: httpx.AsyncBaseTransport | None = None,
         now_s: Callable[[], float] = no_clock,
         new_id: Callable[[], str] = no_ids,
+        refusals: Refusals | None = None,
     ) -> None:
         self._transport = transport
         self._async_transport = async_transport
         self.now_s = now_s
         """What a provider says of time, and is told of it, is in real time, never in that of a moved clock."""
         self.new_id = new_id
+        self.refusals = refusals or Refusals()
         self._open: tuple[asyncio.AbstractEventLoop, httpx.AsyncClient] | None = None
 
     @cached_property
@@ -154,7 +157,12 @@ class OAuthClient:
         return HttpBroker(self._spec, told, self._settings, self._secret(known), self._http.sync, known)
 
     def prepare(self) -> None:
-        """Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read."""
+        """
+        Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read, and
+        while the client rests because the provider refused it.
+        """
+        if self._http.refusals.rests(self.name):
+            raise ClientConfigError(client=self.name, reason="the provider refuses the client")
         secret = self._kept_secret()
         told = self._spec.token
         if secret is not None and (told.client_auth == "private_key_jwt" or told.minted is not None):
@@ -230,8 +238,10 @@ class OAuthClient:
         if isinstance(ready, TokenAnswer):
             return ready
         known, secret = ready
-        return oauth2.exchange(
-            self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms, known
+        return self._heard(
+            oauth2.exchange(
+                self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms, known
+            )
         )
 
     def refresh(
@@ -242,7 +252,10 @@ class OAuthClient:
         if isinstance(ready, TokenAnswer):
             return ready
         known, secret = ready
-        return oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+        answer = self._heard(
+            oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+        )
+        return self._http.refusals.believed(self.name, answer)
 
     def expects_id_token(self, scopes: frozenset[str]) -> bool:
         """Whether an answer to these scopes must say whose grant it is by an ID token."""
@@ -283,22 +296,36 @@ class OAuthClient:
             return ready
         known, secret = ready
         async with self._http.revoking() as http:
-            return await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+            answer = self._heard(
+                await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+            )
+            return self._http.refusals.believed(self.name, answer)
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
         """The end of a token at the provider: one request. Raises `ClientConfigError` before anything is sent."""
         known = self._known(material.variables)
         secret = self._secret(known)
         async with self._http.revoking() as http:
-            return await oauth2.revoke(
-                http,
-                self._spec,
-                self._settings,
-                secret,
-                replace(material, variables=known),
-                timeout_ms,
-                self._http.now_s,
+            return self._heard(
+                await oauth2.revoke(
+                    http,
+                    self._spec,
+                    self._settings,
+                    secret,
+                    replace(material, variables=known),
+                    timeout_ms,
+                    self._http.now_s,
+                )
             )
+
+    def _heard[A: (TokenAnswer, RevokeAnswer)](self, answer: A) -> A:
+        """An answer may say that the provider refuses the client: then nobody sends the next request in vain."""
+        self._http.refusals.heard(self.name, self._secret_count, answer)
+        return answer
+
+    @property
+    def _secret_count(self) -> int:
+        return int(self._settings.secret_ref is not None) + len(self._settings.older_secrets)
 
     def _ready(self, variables: Mapping[str, str]) -> tuple[dict[str, str], Secret | None] | TokenAnswer:
         """
@@ -342,7 +369,8 @@ class OAuthClient:
 
     def _kept_secret(self) -> Secret | None:
         if self._settings.secret_ref is not None:
-            return self._secret_source(self._settings.secret_ref)
+            refs = (self._settings.secret_ref, *self._settings.older_secrets)
+            return self._secret_source(refs[self._http.refusals.secret_number(self.name, len(refs))])
         if self._spec.needs_secret:
             raise ClientConfigError(client=self.name, reason="no client secret is configured")
         return None

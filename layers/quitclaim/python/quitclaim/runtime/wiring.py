@@ -130,8 +130,10 @@ class Parts[S: Settings]:
     def http(self) -> "ProviderHttp":
         """Towards providers."""
         from quitclaim.providers.client import ProviderHttp  # httpx is paid for by who talks to a provider
+        from quitclaim.providers.refusals import Refusals
 
-        return ProviderHttp(now_s=lambda: real_now() / 1000, new_id=self.ids.new_id)
+        refusals = Refusals(self.tell_refused)
+        return ProviderHttp(now_s=lambda: real_now() / 1000, new_id=self.ids.new_id, refusals=refusals)
 
     @cached_property
     def clients(self) -> ConfiguredClients:
@@ -200,6 +202,11 @@ class Parts[S: Settings]:
         self.tell_fault(kind, fault)
         if kind != EARLY_REFRESH:
             self.telemetry.count("CleanUpsFailed")
+
+    def tell_refused(self, client: str, reason: str) -> None:
+        """Of a client that its provider refuses: an alarm watches the count."""
+        self.telemetry.warn("client refused by its provider", client=client, reason=reason)
+        self.telemetry.count("ClientRefused")
 
     def tell_burst(self, client: str) -> None:
         """Of a report that marked nothing, because its client has so many of them: an alarm watches the count."""

@@ -1,0 +1,99 @@
+"""
+What to do when a provider refuses the client itself (`invalid_client`, RFC 6749 section 5.2): it says nothing about any
+grant, and the same request will meet it again.
+
+While a secret is being replaced, both are configured: the one that was refused is not used again as long as there is
+another. Once every secret was refused, the client rests, and whoever would use it is told so before anything is sent:
+no grant moves, no code is spent, and one alarm stands for all of them (RB-20).
+
+The same where a provider calls one grant after another dead and takes none: that is a fault of the provider's, or of
+the client's, far likelier than twenty users who left at once. Then it rests too, and is believed one verdict a rest.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
+from quitclaim.providers.answers import CONFIG
+
+BURST: Final = 20
+"""Refreshes in a row, of different grants, that a provider may refuse before it is doubted."""
+REST_S: Final = 30.0
+"""Long enough that no storm follows, short enough that a corrected secret serves at once."""
+
+
+@dataclass
+class _State:
+    secret: int = 0  # which of the configured ones is used
+    refused: int = 0  # how many in a row were refused
+    rests_until: float = 0.0
+    verdicts: int = 0  # refused grants in a row
+
+
+class Refusals:
+    """Of the clients of one function instance. *on_refused* is told of each client that begins to rest, and why."""
+
+    def __init__(
+        self,
+        on_refused: Callable[[str, str], None] = lambda client, reason: None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._on_refused = on_refused
+        self._now = now
+        self._states: dict[str, _State] = {}
+
+    def rests(self, client: str) -> bool:
+        """Whether the provider refused all of its secrets a moment ago."""
+        state = self._states.get(client)
+        return state is not None and state.rests_until > self._now()
+
+    def secret_number(self, client: str, count: int) -> int:
+        """Which of *count* secrets is to be used; they are configured in order, the newest first."""
+        state = self._states.get(client)
+        return 0 if state is None or count == 0 else state.secret % count
+
+    def heard(self, client: str, secrets: int, answer: TokenAnswer | RevokeAnswer) -> None:
+        """What the provider said to one request of *client*, which has *secrets* of them."""
+        if is_refusal(answer):
+            self._refused(client, max(secrets, 1), answer.reason)
+        elif is_acceptance(answer) and client in self._states:
+            self._states[client].refused = 0
+
+    def believed(self, client: str, answer: TokenAnswer) -> TokenAnswer:
+        """
+        *answer* to a refresh, or that there is none yet, where it is a verdict too many: the grant is not judged by it.
+        """
+        state = self._states.setdefault(client, _State())
+        if answer.outcome is Outcome.GRANTED:
+            state.verdicts = 0
+        if answer.outcome is not Outcome.REJECTED:
+            return answer
+        state.verdicts += 1
+        if state.verdicts <= BURST:
+            return answer
+        state.verdicts, state.rests_until = BURST - 1, self._now() + REST_S
+        self._on_refused(client, "burst")
+        return replace(answer, outcome=Outcome.TRY_LATER, reason="burst", retry_after_ms=int(REST_S * 1000))
+
+    def _refused(self, client: str, secrets: int, reason: str) -> None:
+        state = self._states.setdefault(client, _State())
+        state.secret, state.refused = (state.secret + 1) % secrets, state.refused + 1
+        if state.refused >= secrets and state.rests_until <= self._now():
+            state.refused, state.rests_until = 0, self._now() + REST_S
+            self._on_refused(client, reason)
+
+
+def is_refusal(answer: TokenAnswer | RevokeAnswer) -> bool:
+    """Whether the client was refused, not the grant."""
+    if isinstance(answer, TokenAnswer):
+        return answer.config_fault and answer.outcome is Outcome.TRY_LATER
+    return answer.outcome is RevokeOutcome.PERMANENT_ERROR and answer.reason in CONFIG
+
+
+def is_acceptance(answer: TokenAnswer | RevokeAnswer) -> bool:
+    """Whether the provider knew the client: it came to a verdict on a token."""
+    if isinstance(answer, TokenAnswer):
+        return answer.outcome in (Outcome.GRANTED, Outcome.REJECTED)
+    return answer.outcome in (RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE)
