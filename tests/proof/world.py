@@ -782,7 +782,12 @@ class SimulatedClient:
         return self._do("id token", act, changes=False)
 
     async def renew(
-        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+        self,
+        *,
+        refresh_token: Secret,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+        was_revoked: bool = False,
     ) -> TokenAnswer:
         token = refresh_token.reveal()
 

@@ -1,5 +1,7 @@
 """A client that its provider refuses: no grant is judged by it, and nobody asks again at once."""
 
+import asyncio
+
 import httpx
 import pytest
 
@@ -8,7 +10,7 @@ from quitclaim.domain.errors import ClientConfigError
 from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
 from quitclaim.domain.secret import Secret
 from quitclaim.providers.client import OAuthClient, ProviderHttp
-from quitclaim.providers.refusals import BURST, REST_S, Refusals, is_refusal
+from quitclaim.providers.refusals import BURST, PERHAPS, REST_S, Refusal, Refusals, refusal
 from tests.providers.specs import CLIENT
 
 REFUSED = TokenAnswer(Outcome.TRY_LATER, "client_refused", "invalid_client", config_fault=True)
@@ -35,20 +37,21 @@ def clock() -> Clock:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (REFUSED, True),
-        (TokenAnswer(Outcome.TRY_LATER, "http_401", config_fault=True), True),
-        (TokenAnswer(Outcome.NOT_SENT, "unaddressed", config_fault=True), False),
-        (TokenAnswer(Outcome.TRY_LATER, "busy"), False),
-        (TokenAnswer(Outcome.REJECTED, "refused", "invalid_grant"), False),
-        (TokenAnswer(Outcome.UNKNOWN, "timeout"), False),
-        (RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "invalid_client"), True),
-        (RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "unsupported_token_type"), False),
-        (RevokeAnswer(RevokeOutcome.DEFERRED, "http_503"), False),
+        (REFUSED, Refusal.CERTAIN),
+        (TokenAnswer(Outcome.TRY_LATER, "http_401", config_fault=True), Refusal.PERHAPS),
+        (TokenAnswer(Outcome.TRY_LATER, "client_refused", "invalid_scope", config_fault=True), Refusal.PERHAPS),
+        (TokenAnswer(Outcome.NOT_SENT, "unaddressed", config_fault=True), Refusal.NONE),
+        (TokenAnswer(Outcome.TRY_LATER, "busy"), Refusal.NONE),
+        (TokenAnswer(Outcome.REJECTED, "refused", "invalid_grant"), Refusal.NONE),
+        (TokenAnswer(Outcome.UNKNOWN, "timeout"), Refusal.NONE),
+        (RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "invalid_client"), Refusal.CERTAIN),
+        (RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "unsupported_token_type"), Refusal.PERHAPS),
+        (RevokeAnswer(RevokeOutcome.DEFERRED, "http_503"), Refusal.NONE),
     ],
 )
 def test_what_is_a_refusal_of_the_client(answer, expected):
     """Its settings, told by the provider; neither a grant's verdict nor a fault on the way."""
-    assert is_refusal(answer) is expected
+    assert refusal(answer) is expected
 
 
 @pytest.mark.rule("RB-20")
@@ -58,7 +61,7 @@ def test_a_client_that_is_refused_rests_and_is_told_of_once(clock):
     refusals = Refusals(lambda client, reason: told.append((client, reason)), clock)
 
     for _ in range(20):
-        refusals.heard("web", 1, REFUSED)
+        refusals.heard("web", 0, 1, REFUSED)
 
     assert refusals.rests("web")
     assert not refusals.rests("other")
@@ -72,14 +75,43 @@ def test_secrets_are_tried_in_order_and_the_client_rests_when_all_were_refused(c
     refusals = Refusals(now=clock)
     assert refusals.secret_number("web", 2) == 0
 
-    refusals.heard("web", 2, REFUSED)
+    refusals.heard("web", 0, 2, REFUSED)
     assert (refusals.secret_number("web", 2), refusals.rests("web")) == (1, False)
-    refusals.heard("web", 2, GRANTED)
+    refusals.heard("web", 1, 2, GRANTED)
     assert refusals.secret_number("web", 2) == 1
-    refusals.heard("web", 2, REFUSED)
+    refusals.heard("web", 1, 2, REFUSED)
     assert (refusals.secret_number("web", 2), refusals.rests("web")) == (0, False)
-    refusals.heard("web", 2, REFUSED)
+    refusals.heard("web", 0, 2, REFUSED)
     assert refusals.rests("web")
+
+
+@pytest.mark.parametrize("together", [2, 3, 4])
+def test_requests_on_their_way_together_tell_of_one_secret_once(clock, together):
+    """All were made with the newest: the next one is still to be tried."""
+    refusals = Refusals(now=clock)
+
+    for _ in range(together):
+        refusals.heard("web", 0, 2, REFUSED)
+
+    assert (refusals.secret_number("web", 2), refusals.rests("web")) == (1, False)
+
+
+@pytest.mark.rule("RB-20")
+def test_one_odd_grant_stops_no_other(clock):
+    """A bare 401 may be owed to the one request: only several in a row are the client's."""
+    odd = TokenAnswer(Outcome.TRY_LATER, "http_401", config_fault=True)
+    told = []
+    refusals = Refusals(lambda client, reason: told.append((client, reason)), clock)
+
+    for _ in range(3 * PERHAPS):
+        refusals.heard("web", 0, 1, odd)
+        refusals.heard("web", 0, 1, GRANTED)
+    assert not refusals.rests("web")
+    for _ in range(PERHAPS):
+        refusals.heard("web", 0, 1, odd)
+
+    assert refusals.rests("web")
+    assert told == [("web", "http_401")]
 
 
 @pytest.mark.rule("RB-20")
@@ -104,8 +136,9 @@ def test_nothing_is_sent_while_it_rests(spec):
     assert first.config_fault
     assert len(set(asked)) == len(asked) == 2
     assert told == ["web"]
-    with pytest.raises(ClientConfigError, match="refuses the client"):
+    with pytest.raises(ClientConfigError) as error:
         client.prepare()
+    assert "refuses the client" in str(error.value.details)
 
 
 @pytest.mark.rule("RB-20")
@@ -126,6 +159,26 @@ def test_a_burst_of_dead_grants_is_not_believed(clock):
     assert refusals.believed("web", GRANTED) is GRANTED
     assert all(refusals.believed("web", dead) is dead for _ in range(BURST))
     assert refusals.believed("other", dead) is dead
+
+
+@pytest.mark.parametrize(("was_revoked", "last"), [(True, Outcome.REJECTED), (False, Outcome.TRY_LATER)])
+def test_a_dead_token_is_no_surprise_after_its_revocation(spec, was_revoked, last):
+    """A hundred disconnects are no burst; a hundred grants that died by themselves are."""
+
+    def provider(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(400, json={"error": "invalid_grant"})
+
+    http = ProviderHttp(httpx.MockTransport(provider), httpx.MockTransport(provider), refusals=Refusals())
+    client = OAuthClient(ProviderClient("web", "acme", "client-1", "ssm:/s", ("read",)), spec, Secret, http)
+
+    async def all_of_them() -> list[Outcome]:
+        return [
+            (await client.renew(refresh_token=Secret("r"), timeout_ms=1000, was_revoked=was_revoked)).outcome
+            for _ in range(BURST + 1)
+        ]
+
+    outcomes = asyncio.run(all_of_them())
+    assert (set(outcomes[:-1]), outcomes[-1]) == ({Outcome.REJECTED}, last)
 
 
 def test_what_is_no_verdict_is_no_burst(clock):

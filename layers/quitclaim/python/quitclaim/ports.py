@@ -560,9 +560,17 @@ class Client(Protocol):
         ...
 
     async def renew(
-        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+        self,
+        *,
+        refresh_token: Secret,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+        was_revoked: bool = False,
     ) -> TokenAnswer:
-        """As `refresh`, of a queued token and among others: one request."""
+        """
+        As `refresh`, of a queued token and among others: one request. *was_revoked*: the provider was asked to revoke
+        it before, so that a refusal is what is to be expected.
+        """
         ...
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:

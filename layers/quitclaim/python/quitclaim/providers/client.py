@@ -238,11 +238,11 @@ class OAuthClient:
         if isinstance(ready, TokenAnswer):
             return ready
         known, secret = ready
-        return self._heard(
-            oauth2.exchange(
-                self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms, known
-            )
+        used = self._secret_number
+        answer = oauth2.exchange(
+            self._http.sync, self._spec, self._settings, secret, code, verifier, redirect_uri, timeout_ms, known
         )
+        return self._heard(answer, used)
 
     def refresh(
         self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
@@ -252,10 +252,9 @@ class OAuthClient:
         if isinstance(ready, TokenAnswer):
             return ready
         known, secret = ready
-        answer = self._heard(
-            oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
-        )
-        return self._http.refusals.believed(self.name, answer)
+        used = self._secret_number
+        answer = oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+        return self._http.refusals.believed(self.name, self._heard(answer, used))
 
     def expects_id_token(self, scopes: frozenset[str]) -> bool:
         """Whether an answer to these scopes must say whose grant it is by an ID token."""
@@ -288,40 +287,44 @@ class OAuthClient:
         return oauth2.identity(self._http.sync, self._spec, access_token, timeout_ms, self._known(variables))
 
     async def renew(
-        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+        self,
+        *,
+        refresh_token: Secret,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+        was_revoked: bool = False,
     ) -> TokenAnswer:
-        """As `refresh`, among others."""
+        """As `refresh`, among others; that a token is dead after its revocation surprises nobody."""
         ready = self._ready(variables)
         if isinstance(ready, TokenAnswer):
             return ready
         known, secret = ready
+        used = self._secret_number
         async with self._http.revoking() as http:
-            answer = self._heard(
-                await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
-            )
-            return self._http.refusals.believed(self.name, answer)
+            answer = await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
+        self._heard(answer, used)
+        return answer if was_revoked else self._http.refusals.believed(self.name, answer)
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
         """The end of a token at the provider: one request. Raises `ClientConfigError` before anything is sent."""
         known = self._known(material.variables)
         secret = self._secret(known)
+        used, told = self._secret_number, replace(material, variables=known)
         async with self._http.revoking() as http:
-            return self._heard(
-                await oauth2.revoke(
-                    http,
-                    self._spec,
-                    self._settings,
-                    secret,
-                    replace(material, variables=known),
-                    timeout_ms,
-                    self._http.now_s,
-                )
-            )
+            answer = await oauth2.revoke(http, self._spec, self._settings, secret, told, timeout_ms, self._http.now_s)
+        return self._heard(answer, used)
 
-    def _heard[A: (TokenAnswer, RevokeAnswer)](self, answer: A) -> A:
-        """An answer may say that the provider refuses the client: then nobody sends the next request in vain."""
-        self._http.refusals.heard(self.name, self._secret_count, answer)
+    def _heard[A: (TokenAnswer, RevokeAnswer)](self, answer: A, used: int) -> A:
+        """
+        An answer may say that the provider refuses the client: then nobody sends the next request in vain. *used*: the
+        number of the secret that the request was made with.
+        """
+        self._http.refusals.heard(self.name, used, self._secret_count, answer)
         return answer
+
+    @property
+    def _secret_number(self) -> int:
+        return self._http.refusals.secret_number(self.name, self._secret_count)
 
     @property
     def _secret_count(self) -> int:
@@ -370,7 +373,7 @@ class OAuthClient:
     def _kept_secret(self) -> Secret | None:
         if self._settings.secret_ref is not None:
             refs = (self._settings.secret_ref, *self._settings.older_secrets)
-            return self._secret_source(refs[self._http.refusals.secret_number(self.name, len(refs))])
+            return self._secret_source(refs[self._secret_number])
         if self._spec.needs_secret:
             raise ClientConfigError(client=self.name, reason="no client secret is configured")
         return None

@@ -4,7 +4,9 @@ grant, and the same request will meet it again.
 
 While a secret is being replaced, both are configured: the one that was refused is not used again as long as there is
 another. Once every secret was refused, the client rests, and whoever would use it is told so before anything is sent:
-no grant moves, no code is spent, and one alarm stands for all of them (RB-20).
+no grant moves, no code is spent, and one alarm stands for all of them (RB-20). A refusal that may be owed to the one
+request (a bare 401, a scope) is not taken for the client's until several came in a row: else one odd grant would stop
+all the others.
 
 The same where a provider calls one grant after another dead and takes none: that is a fault of the provider's, or of
 the client's, far likelier than twenty users who left at once. Then it rests too, and is believed one verdict a rest.
@@ -13,13 +15,17 @@ the client's, far likelier than twenty users who left at once. Then it rests too
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
-from quitclaim.providers.answers import CONFIG
 
+OF_THE_CLIENT: Final = frozenset({"incorrect_client_credentials", "invalid_client"})
+"""Error codes that speak of the client whatever was asked."""
+PERHAPS: Final = 5
+"""So many refusals in a row that may each be owed to the request are the client's."""
 BURST: Final = 20
-"""Refreshes in a row, of different grants, that a provider may refuse before it is doubted."""
+"""Grants in a row that a provider may call dead, before anybody revoked them, until it is doubted."""
 REST_S: Final = 30.0
 """Long enough that no storm follows, short enough that a corrected secret serves at once."""
 
@@ -27,7 +33,8 @@ REST_S: Final = 30.0
 @dataclass
 class _State:
     secret: int = 0  # which of the configured ones is used
-    refused: int = 0  # how many in a row were refused
+    refused: int = 0  # how many of them in a row were refused
+    perhaps: int = 0  # refusals in a row that may be owed to the request
     rests_until: float = 0.0
     verdicts: int = 0  # refused grants in a row
 
@@ -54,12 +61,18 @@ class Refusals:
         state = self._states.get(client)
         return 0 if state is None or count == 0 else state.secret % count
 
-    def heard(self, client: str, secrets: int, answer: TokenAnswer | RevokeAnswer) -> None:
-        """What the provider said to one request of *client*, which has *secrets* of them."""
-        if is_refusal(answer):
-            self._refused(client, max(secrets, 1), answer.reason)
-        elif is_acceptance(answer) and client in self._states:
-            self._states[client].refused = 0
+    def heard(self, client: str, used: int, count: int, answer: TokenAnswer | RevokeAnswer) -> None:
+        """What the provider said to one request of *client*, made with the secret numbered *used* of *count*."""
+        state = self._states.setdefault(client, _State())
+        match refusal(answer):
+            case Refusal.CERTAIN:
+                self._refused(client, state, used, max(count, 1), answer.reason)
+            case Refusal.PERHAPS:
+                state.perhaps += 1
+                if state.perhaps >= PERHAPS:
+                    self._refused(client, state, used, max(count, 1), answer.reason)
+            case Refusal.NONE if is_acceptance(answer):
+                state.refused = state.perhaps = 0
 
     def believed(self, client: str, answer: TokenAnswer) -> TokenAnswer:
         """
@@ -77,19 +90,32 @@ class Refusals:
         self._on_refused(client, "burst")
         return replace(answer, outcome=Outcome.TRY_LATER, reason="burst", retry_after_ms=int(REST_S * 1000))
 
-    def _refused(self, client: str, secrets: int, reason: str) -> None:
-        state = self._states.setdefault(client, _State())
-        state.secret, state.refused = (state.secret + 1) % secrets, state.refused + 1
-        if state.refused >= secrets and state.rests_until <= self._now():
+    def _refused(self, client: str, state: _State, used: int, count: int, reason: str) -> None:
+        if used != state.secret % count:
+            return  # of several requests that were on their way together, another has told of this secret already
+        state.secret, state.refused, state.perhaps = (used + 1) % count, state.refused + 1, 0
+        if state.refused >= count and state.rests_until <= self._now():
             state.refused, state.rests_until = 0, self._now() + REST_S
             self._on_refused(client, reason)
 
 
-def is_refusal(answer: TokenAnswer | RevokeAnswer) -> bool:
+class Refusal(Enum):
+    """Whether an answer refuses the client."""
+
+    CERTAIN = "the client"
+    PERHAPS = "the client or this one request"
+    NONE = "no"
+
+
+def refusal(answer: TokenAnswer | RevokeAnswer) -> Refusal:
     """Whether the client was refused, not the grant."""
     if isinstance(answer, TokenAnswer):
-        return answer.config_fault and answer.outcome is Outcome.TRY_LATER
-    return answer.outcome is RevokeOutcome.PERMANENT_ERROR and answer.reason in CONFIG
+        if not answer.config_fault or answer.outcome is not Outcome.TRY_LATER:
+            return Refusal.NONE
+        return Refusal.CERTAIN if answer.error_code in OF_THE_CLIENT else Refusal.PERHAPS
+    if answer.outcome is not RevokeOutcome.PERMANENT_ERROR:
+        return Refusal.NONE
+    return Refusal.CERTAIN if answer.reason in OF_THE_CLIENT else Refusal.PERHAPS
 
 
 def is_acceptance(answer: TokenAnswer | RevokeAnswer) -> bool:
