@@ -190,6 +190,28 @@ def test_two_pairs_of_one_grant_live_and_die_apart(stand_in: StandIn) -> None:
     assert [text for text in taken_still(world) if tokens[text].kind == "access_token"] == []
 
 
+@pytest.mark.rule("RB-11")
+@pytest.mark.parametrize("dead", ["main", "user"])
+def test_a_pair_that_is_refused_drops_no_other(stand_in: StandIn, dead: str) -> None:
+    """The connection is over, and what is left of the grant is revoked."""
+    world = EntryWorld(stand_in, "slack")
+    world.provider.quirks = replace(world.provider.quirks, gives_refresh=True)
+    world.connected()
+    for token in list(world.provider.ledger.values()):
+        if token.pair == dead:
+            world.provider.ledger[token.text] = replace(token, state="revoked")
+    world.clock.move(minutes=DAY)
+
+    with pytest.raises(NeedsReconnectError):
+        world.token(pair=dead)
+
+    assert world.connection().state == "needs_reconnect"
+    how = world.ended()
+    assert how != "confirmed"
+    assert world.has_notice()
+    assert [text for text in taken_still(world) if world.provider.ledger[text].kind == "access_token"] == []
+
+
 def taken_still(world: EntryWorld) -> list[str]:
     """
     What the provider would still take. Not counted: an access token that a later one of its pair has replaced, or whose
