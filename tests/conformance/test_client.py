@@ -8,6 +8,7 @@ import json
 from functools import cache
 from typing import Any
 
+import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -153,14 +154,14 @@ def test_every_provider_is_met_as_it_is(name: str) -> None:
         return
 
     first = meeting.revoked(grant)
-    assert {each.outcome for each in first} == {
-        RevokeOutcome.CONFIRMED if told.success is not None else RevokeOutcome.AMBIGUOUS
-    }, first
-    assert all(each.seems_done for each in first) is (told.success is None)
+    unread = RevokeOutcome.ALREADY_GONE if spec.identity_proves_death else RevokeOutcome.AMBIGUOUS
+    assert {each.outcome for each in first} == {RevokeOutcome.CONFIRMED if told.success is not None else unread}, first
+    assert all(each.seems_done for each in first) is (told.success is None and not spec.identity_proves_death)
     if told.reach.ends_old_tokens or told.ends_pair or told.takes == "either":
         own = {grant.access_token.reveal(), (grant.refresh_token or grant.access_token).reveal()}
         assert not own & set(meeting.provider.live()) or told.takes == "either"
-    steps["revoke"] = "confirmed" if told.success is not None else "checked by a refresh"
+    asked = "checked by its account" if spec.identity_proves_death else "checked by a refresh"
+    steps["revoke"] = "confirmed" if told.success is not None else asked
 
     again = meeting.revoked(grant)
     outcomes = {each.outcome for each in again}
@@ -213,8 +214,41 @@ def test_an_expired_access_token_is_never_called_revoked_unless_that_is_told(nam
 
     if told.already_gone or told.repeat == "same_as_success":
         assert outcomes <= {RevokeOutcome.ALREADY_GONE, RevokeOutcome.CONFIRMED, RevokeOutcome.AMBIGUOUS}
+    elif meeting.spec.identity_proves_death:
+        assert outcomes == {RevokeOutcome.ALREADY_GONE}  # it was asked for, and there was never a refresh token
     else:
         assert outcomes == {RevokeOutcome.AMBIGUOUS}
+
+
+@pytest.mark.rule("RB-25")
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (httpx.Response(200, json={"id": 731}), RevokeOutcome.PERMANENT_ERROR),
+        (httpx.Response(401, json={"message": "Bad credentials"}), RevokeOutcome.ALREADY_GONE),
+        (httpx.Response(401, text="<html>", headers={"content-type": "text/html"}), RevokeOutcome.AMBIGUOUS),
+        (httpx.Response(403, json={"message": "rate limit"}), RevokeOutcome.AMBIGUOUS),
+        (httpx.Response(502), RevokeOutcome.AMBIGUOUS),
+    ],
+)
+def test_a_404_of_github_means_what_the_token_says(answer: httpx.Response, outcome: RevokeOutcome) -> None:
+    """A dead token and a mistyped client are answered alike: whether the token lives is asked, and nobody guesses."""
+    meeting = Meeting("github")
+    grant = meeting.connect()
+    asked = []
+
+    def provider(request: httpx.Request) -> httpx.Response:
+        asked.append((request.method, request.url.path))
+        return answer if request.url.path == "/user" else httpx.Response(404, json={"message": "Not Found"})
+
+    transport = httpx.MockTransport(provider)
+    client = OAuthClient(meeting.settings, meeting.spec, lambda ref: Secret(SECRET), ProviderHttp(transport, transport))
+    [material] = material_of("access", meeting.spec.revocation.reach, grant.access_token, None)
+
+    told = asyncio.run(client.revoke(material=material, timeout_ms=5_000))
+
+    assert told.outcome is outcome
+    assert asked == [("DELETE", "/applications/client-1/grant"), ("GET", "/user")]
 
 
 @pytest.mark.parametrize("name", PROVIDERS)

@@ -360,7 +360,8 @@ async def revoke(
     One request, at most *timeout_ms* long.
 
     Before it, where its address holds the account and the queue does not know it, one that asks for that with the token
-    that is to die; and at Withings, one for a nonce. Neither can revoke anything.
+    that is to die; and at Withings, one for a nonce. After it, where the answer tells nothing and the entry has no
+    refresh that could, one that asks whether the token still lives. None of these can revoke anything.
     """
     if spec.revocation.adapter == "withings" and secret is not None:
         return await revoke_with_nonce(http, spec, client, secret, material, timeout_ms, int(now_s()))
@@ -374,13 +375,30 @@ async def revoke(
             )
             if told.account_id is None:
                 is_refused = told.outcome is IdentityOutcome.REFUSED
-                outcome = RevokeOutcome.AMBIGUOUS if is_refused else RevokeOutcome.DEFERRED
-                return RevokeAnswer(outcome, "no_account", told.retry_after_ms)
+                dead = RevokeOutcome.ALREADY_GONE if spec.identity_proves_death else RevokeOutcome.AMBIGUOUS
+                return RevokeAnswer(dead if is_refused else RevokeOutcome.DEFERRED, "no_account", told.retry_after_ms)
             material = replace(material, variables={**material.variables, **dict.fromkeys(asked, told.account_id)})
         request = build_revoke(spec, client, secret, material)
     except PlaceholderRefusedError:
         return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "unaddressed")
-    return judge_revoke(spec, await send_async(http, request, int((ends - time.monotonic()) * 1000)))
+    answer = judge_revoke(spec, await send_async(http, request, int((ends - time.monotonic()) * 1000)))
+    left = int((ends - time.monotonic()) * 1000)
+    if answer.outcome is not RevokeOutcome.AMBIGUOUS or not spec.identity_proves_death or left <= 0:
+        return answer
+    probe = build_identity(spec, material.token, material.variables)
+    return _as_probed(answer, judge_identity(spec, await send_async(http, probe, left)))
+
+
+def _as_probed(answer: RevokeAnswer, told: IdentityAnswer) -> RevokeAnswer:
+    """
+    What a revocation's answer means once the provider was asked whether it still takes the token. A token that lives
+    was refused for another reason, like a mistyped client; where nobody says, nothing is known.
+    """
+    if told.outcome is IdentityOutcome.REFUSED:
+        return RevokeAnswer(RevokeOutcome.ALREADY_GONE, answer.reason)
+    if told.outcome is IdentityOutcome.READ:
+        return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "still_alive", answer.retry_after_ms)
+    return answer
 
 
 # --- a request from its template ----------------------------------------------------------------------------------

@@ -126,8 +126,11 @@ def success_of(entry: Entry) -> str:
     told = filled_revocation(entry.revocation)
     if told.shape in ("none", "unknown") or entry.status == "shut_down":
         return "the owner's word"
+    asked = "a refresh"
+    if entry.refresh.mode == "none":
+        asked = "a call with the token" if entry.identity.url and told.takes == "access" else ""
     if not isinstance(told.success, Success):
-        return "no answer by itself; a refresh that is refused after it"
+        return f"no answer by itself; {asked} that is refused after it" if asked else "no answer by itself"
     said = "/".join(map(str, told.success.status))
     if told.success.body == "empty":
         said += ", no body"
@@ -140,7 +143,7 @@ def success_of(entry: Entry) -> str:
         said += f"; dead already: {_patterns(gone)}"
     if not isinstance(told.ambiguous, str):
         said += f"; {_patterns(told.ambiguous)} tells nothing by itself"
-        said += "" if entry.refresh.mode == "none" else ": a refresh is asked for"
+        said += f": {asked} does" if asked else ""
     return said
 
 

@@ -291,6 +291,14 @@ class ProviderSpec:
             or any("{client_secret}" in value for _, value in texts)
         )
 
+    @property
+    def identity_proves_death(self) -> bool:
+        """
+        Whether a token that the identity request refuses is dead. Where there are refreshes it may have expired, with
+        its grant alive.
+        """
+        return self.refresh.mode == "none" and self.revocation.takes == "access" and self.identity.request is not None
+
     @cached_property
     def facts(self) -> ProviderFacts:
         """What rules depend on."""
