@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from quitclaim.domain.clients import ProviderClient
@@ -16,6 +17,7 @@ from quitclaim.flows.connect import Callback, Visit
 from quitclaim.flows.tokens import report
 from quitclaim.ports import Client
 from quitclaim.providers.client import OAuthClient, ProviderHttp
+from quitclaim.providers.refusals import Refusals
 from quitclaim.providers.spec import Catalogue
 from tests.conformance.impersonated import CLIENT_ID, NOW_S, VALUES, Impersonated
 from tests.conformance.quirks import QUIRKS
@@ -36,13 +38,13 @@ class EntryClients:
         wanted = {each.parameter: VALUES[each.name] for each in provider.spec.placeholders if each.source == "client"}
         scopes = ("read", "write", *(f"{prefix}mail" for prefix, _ in provider.spec.authorize.scope_prefixes))
         self._settings = ProviderClient("acme", provider.spec.id, CLIENT_ID, "ssm:/s", scopes, "none", variables=wanted)
-        self._http = ProviderHttp(provider.transport, provider.transport, lambda: NOW_S, lambda: "jti")
+        self.http = ProviderHttp(provider.transport, provider.transport, lambda: NOW_S, lambda: "jti")
 
     def named(self, name: str) -> Client:
         if name != "acme":
             raise ProviderNotRegisteredError
         spec = self._provider.spec
-        return OAuthClient(self._settings, spec, lambda ref: secret_of(spec), self._http)
+        return OAuthClient(self._settings, spec, lambda ref: secret_of(spec), self.http)
 
     def names(self) -> frozenset[str]:
         return frozenset({"acme"})
@@ -210,6 +212,41 @@ def test_a_pair_that_is_refused_drops_no_other(stand_in: StandIn, dead: str) -> 
     assert how != "confirmed"
     assert world.has_notice()
     assert [text for text in taken_still(world) if world.provider.ledger[text].kind == "access_token"] == []
+
+
+@pytest.mark.rule("RB-20")
+@pytest.mark.parametrize("name", ["google", "asana", "github", "gitlab"])
+def test_a_refused_client_moves_no_connection_and_has_one_alarm(stand_in: StandIn, name: str) -> None:
+    """Refreshes, then a revocation: asked once a rest, nothing is lost or called revoked, and all goes on by itself."""
+    world = EntryWorld(stand_in, name)
+    world.connected()
+    refused, told, asked = [True], list[str](), list[str]()
+
+    def provider(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path)
+        return httpx.Response(401, json={"error": "invalid_client"}) if refused else world.provider.handle(request)
+
+    transport = httpx.MockTransport(provider)
+    refusals = Refusals(lambda client, reason: told.append(client), lambda: world.clock.now() / 1000)
+    world.clients.http = ProviderHttp(transport, transport, lambda: NOW_S, lambda: "jti", refusals)
+    if world.provider.spec.refresh.is_possible:
+        world.provider.expires_access_tokens()
+        world.clock.move(minutes=2 * 60)
+        for _ in range(3):
+            with pytest.raises(QuitclaimError):
+                world.token()
+        assert world.connection().state == "ready"
+        assert (len(asked), len(told)) == (1, 1)
+    world.disconnect()
+    for _ in range(4):
+        world.sweep()
+    assert world.states() == {"pending"}
+    assert len(asked) == len(told) == 1
+
+    refused.clear()
+
+    assert world.ended() == "confirmed"
+    assert taken_still(world) == []
 
 
 def taken_still(world: EntryWorld) -> list[str]:

@@ -13,9 +13,10 @@ import yaml
 from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.errors import ClientConfigError, ProviderNotRegisteredError
 from quitclaim.domain.secret import Secret
-from quitclaim.ports import Client
+from quitclaim.ports import Client, Clock
 from quitclaim.providers.client import OAuthClient, ProviderHttp
 from quitclaim.providers.compile import compiled_text
+from quitclaim.providers.refusals import Refusals
 from quitclaim.providers.spec import ProviderSpec, spec_of
 from tests.fakes.provider import CLIENT_ID, CLIENT_SECRET, AcmeServer
 from tests.providers.specs import REMOVED, changed_entry
@@ -51,9 +52,14 @@ class MemoryClients:
     secret: Secret | None = field(default_factory=lambda: CLIENT_SECRET)
     secret_reads: int | None = None
     """How often it can still be read; None: always."""
+    clock: Clock | None = None
+    """By which a refused client rests; None: the machine's."""
 
     def __post_init__(self) -> None:
-        self._http = ProviderHttp(self.server.transport, self.server.transport, lambda: self.server.now_s)
+        clock = self.clock
+        refusals = Refusals() if clock is None else Refusals(now=lambda: clock.now() / 1000)
+        transport = self.server.transport
+        self._http = ProviderHttp(transport, transport, lambda: self.server.now_s, refusals=refusals)
 
     def add(self, name: str = "acme", **settings: Any) -> ProviderClient:
         """Set a client up."""

@@ -610,6 +610,7 @@ def test_an_exchange_that_gives_nothing_ends(world: World, misbehaviour: Misbeha
     assert world.notice() == ("permission_removal_required" if outcome == "unconfirmed" else "not_needed")
     assert world.events() == ["exchange.unconfirmed" if outcome == "unconfirmed" else "connection.failed"]
     if outcome == "ended":
+        world.clock.move(minutes=1)  # a refused client rests
         assert world.connect().state == "ready"
     else:
         assert code_of(lambda: world.start(OTHER)) == "CONNECT_BLOCKED"

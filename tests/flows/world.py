@@ -75,7 +75,7 @@ class World:
         self.plain_table = QuickTable(stand_in.client, stand_in.name)
         self.table = FaultyTable(self.plain_table)
         self.server = AcmeServer(spec_with(**facts))
-        self.clients = MemoryClients(self.server)
+        self.clients = MemoryClients(self.server, clock=self.clock)
         self.clients.add("acme", confirmation=confirmation)
         self.kick = RecordingKick()
         self.replay = RecordingReplay()

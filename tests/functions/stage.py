@@ -33,6 +33,7 @@ from quitclaim.domain.limits import BATCH
 from quitclaim.ports import Update
 from quitclaim.providers import client as provider_client
 from quitclaim.providers.client import ProviderHttp
+from quitclaim.providers.refusals import REST_S
 from quitclaim.runtime import wiring
 from quitclaim.runtime.world import real_now
 from tests.fakes.broker import BrokerServer, broker_text
@@ -208,6 +209,7 @@ class Stage:
     def turn(self, capsys: pytest.CaptureFixture[str]) -> "Stage":
         """The next test's: its own owner, a provider that remembers nothing, and a table with the key ring alone."""
         self._turn += 1
+        self.advance(REST_S)  # a client that was refused in the last one rests no longer
         self._capsys = capsys
         lying = self._moto_table().items
         for partition in [key for key in lying if not key.value.startswith("K#")]:

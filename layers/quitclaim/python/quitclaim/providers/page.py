@@ -128,7 +128,7 @@ def success_of(entry: Entry) -> str:
         return "the owner's word"
     asked = "a refresh"
     if entry.refresh.mode == "none":
-        asked = "a call with the token" if entry.identity.url and told.takes == "access" else ""
+        asked = "a call with the token" if entry.identity and entry.identity.url and told.takes == "access" else ""
     if not isinstance(told.success, Success):
         return f"no answer by itself; {asked} that is refused after it" if asked else "no answer by itself"
     said = "/".join(map(str, told.success.status))

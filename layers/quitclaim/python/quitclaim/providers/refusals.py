@@ -45,7 +45,7 @@ class Refusals:
     def __init__(
         self,
         on_refused: Callable[[str, str], None] = lambda client, reason: None,
-        now: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.monotonic,  # seconds
     ) -> None:
         self._on_refused = on_refused
         self._now = now

@@ -132,7 +132,7 @@ class Parts[S: Settings]:
         from quitclaim.providers.client import ProviderHttp  # httpx is paid for by who talks to a provider
         from quitclaim.providers.refusals import Refusals
 
-        refusals = Refusals(self.tell_refused)
+        refusals = Refusals(self.tell_refused, lambda: self.clock.now() / 1000)
         return ProviderHttp(now_s=lambda: real_now() / 1000, new_id=self.ids.new_id, refusals=refusals)
 
     @cached_property
