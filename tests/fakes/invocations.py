@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome
 from quitclaim.domain.ids import ConnectionRef
 
 
@@ -26,3 +27,18 @@ class RecordingReplay:
         self.asked.append((ref, pair))
         if self.carry_out is not None:
             self.carry_out(ref, pair)
+
+
+class RecordingHooks:
+    """`ports.AppHooks`: the app has those that a test sets, and answers as it says; every question is remembered."""
+
+    def __init__(self) -> None:
+        self.answers: dict[HookKind, Callable[[HookCall], HookOutcome]] = {}
+        self.asked: list[HookCall] = []
+
+    def has(self, kind: HookKind) -> bool:
+        return kind in self.answers
+
+    def ask(self, call: HookCall, timeout_ms: int = 0) -> HookAnswer:
+        self.asked.append(call)
+        return HookAnswer(self.answers[call.kind](call))

@@ -50,7 +50,7 @@ from tests.fakes.calls import CallsInTurn
 from tests.fakes.clock import Budget, MovableClock
 from tests.fakes.config import BASE_URL, MemoryClients, spec_with
 from tests.fakes.ids import SeededIds
-from tests.fakes.invocations import RecordingKick, RecordingReplay
+from tests.fakes.invocations import RecordingHooks, RecordingKick, RecordingReplay
 from tests.fakes.provider import AcmeServer
 from tests.fakes.tables import FaultyTable, QuickTable, StandIn
 from tests.security.rings import ARN, FakeKms
@@ -81,6 +81,8 @@ class World:
         self.replay = RecordingReplay()
         self.replay.carry_out = self.replayed
         self.bus = RecordingBus()
+        self.hooks = RecordingHooks()
+        self.hooks_failed: list[str] = []
         self.faults: list[tuple[str, Exception]] = []
         self.reads = Reads(self.table)
         self._vaults: dict[str, RingVault] = {}
@@ -163,11 +165,13 @@ class World:
             revocations=RevocationStore(self.table, self.clock, self.ids),
             stopping=self.stopping,
             publishing=self.publishing,
+            hooks=self.hooks,
             clients=self.clients,
             clock=self.clock,
             kick=self.kick,
             replay=self.replay,
             on_fault=lambda kind, fault: self.faults.append((kind, fault)),
+            on_hook=lambda kind, answer: self.hooks_failed.append(answer.outcome.value),
         )
 
     # --- what the app asks ---

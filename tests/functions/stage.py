@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
+from io import BytesIO
 from itertools import count
 from pathlib import Path
 from types import ModuleType
@@ -85,6 +86,8 @@ class FakeLambda:
         """As the service takes it."""
         CALLS.note_api_call("lambda", "Invoke", {"FunctionName": FunctionName})
         self.asked.append((FunctionName, InvocationType, json.loads(Payload)))
+        if InvocationType == "RequestResponse":
+            return {"StatusCode": 200, "Payload": BytesIO(b"null")}
         return {"StatusCode": 202}
 
 

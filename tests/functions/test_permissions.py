@@ -7,9 +7,11 @@ import json
 from collections.abc import Callable
 from typing import Final
 
+import httpx
 import pytest
 
 from quitclaim.domain.limits import COMPACT_MS, CONFIRM_MS, DEADLINE_MS, GUARD_MS, KEY_LIFE_MS, KEY_REST_MS, MINUTE
+from quitclaim.providers import transport
 from tests.fakes.provider import CLIENT_SECRET, after, answers, lost_answer
 from tests.functions.stage import CALLS, LAMBDA, Stage, answered, sdk, template
 from tests.infra.deployed import functions
@@ -17,6 +19,7 @@ from tests.infra.iam import granted
 from tests.runtime.events import http_event
 
 SCHEDULE: Final = {"version": "0", "source": "aws.scheduler", "detail-type": "Scheduled Event", "detail": {}}
+HOOK_FUNCTION: Final = "arn:aws:lambda:eu-west-1:111122223333:function:app"
 BEARER: Final[dict[str, object]] = {
     "revocation__shape": "bearer_self",
     "revocation__method": "DELETE",
@@ -154,6 +157,20 @@ def live(stage: Stage) -> None:
     for path in ("/status", "/receipts", "/connections"):
         assert stage.api("GET", path).status == 200
 
+    # the app is asked to purge: over HTTPS, and then by its function
+    key = f"/quitclaim-hooks/{stage.name}/purge"
+    sdk("ssm").put_parameter(Name=key, Value="whsec_" + "QUFB" * 8, Type="SecureString")
+    stage.put("hooks/purge", json.dumps({"url": "https://app.example/hooks", "secrets": [f"ssm:{key}"]}))
+    stage.restart()
+    stage.connected("purged")
+    stopped(stage, "purged")
+    passes(stage, MINUTE)
+    stage.put("hooks/purge", json.dumps({"function": HOOK_FUNCTION}))
+    stage.restart()
+    stage.connected("purged-too")
+    stopped(stage, "purged-too")
+    passes(stage, MINUTE)
+
     # a provider that does not revoke, and an operator; then the owner goes, and everything is swept up
     stage.connected("kept")
     stage.server.next("/revoke", *[answers(500)] * 999)
@@ -181,9 +198,11 @@ def renew(stage: Stage) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.rule("S-18")
-def test_what_is_granted_is_needed(new_stage: Callable[..., Stage]) -> None:
+def test_what_is_granted_is_needed(new_stage: Callable[..., Stage], monkeypatch: pytest.MonkeyPatch) -> None:
     """Action by action, partition by partition, purpose by purpose: what nobody needs is taken away or has a reason."""
     CALLS.used.clear()
+    app = httpx.MockTransport(lambda request: httpx.Response(204))
+    monkeypatch.setattr(transport, "sync_http", lambda: httpx.Client(transport=app))
 
     live(new_stage(revocation__reach="authorization", refresh__idle_limit_s=7_200))
     renew(new_stage(**BEARER))

@@ -247,6 +247,8 @@ def names_of(*, table: str, ring_key: str, stack: str) -> dict[str, str]:
         f"event-bus/{stack}-bus": "${EventBus.Arn}",
         **functions,
         f"parameter/quitclaim/{stack}": (arn % "ssm") + "parameter/quitclaim/${AWS::StackName}",
+        f"parameter/quitclaim-hooks/{stack}": (arn % "ssm") + "parameter/quitclaim-hooks/${AWS::StackName}",
+        "arn:aws:lambda:eu-west-1:111122223333:function:app": "${HookFunctionArn}",
         f"parameter/quitclaim-secrets/{stack}": (arn % "ssm") + "parameter/quitclaim-secrets/${AWS::StackName}",
         f"secret:quitclaim/{stack}": (arn % "secretsmanager") + "secret:quitclaim/${AWS::StackName}",
     }

@@ -19,6 +19,7 @@ MISSING_DATA = {
     "FailureQueueNotEmpty": "ignore",
     "EventsUnpublished": "ignore",
     "PublishBehind": "notBreaching",
+    "HooksFailing": "notBreaching",
 } | {
     f"{function}{metric}": "notBreaching"
     for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile", "Maintain", "Publish")
@@ -95,6 +96,7 @@ def test_a_missing_heartbeat_alarms() -> None:
         ("StopsOverdue", "revoke_sweep"),
         ("ReportsBurst", "app_api"),
         ("EventsUnpublished", "reconcile"),
+        ("HooksFailing", "reconcile"),
     ],
 )
 def test_metrics_of_ours_are_found_by_the_service(name: str, service: str) -> None:

@@ -30,9 +30,9 @@ PURPOSES = {
 }
 NAMED_BY_OTHERS = re.compile(
     r"^arn:\$\{AWS::Partition\}:(ssm|secretsmanager):\$\{AWS::Region\}:\$\{AWS::AccountId\}:"
-    r"(parameter/quitclaim-secrets/\$\{AWS::StackName\}/\*|secret:quitclaim/\$\{AWS::StackName\}/\*)$"
+    r"(parameter/quitclaim-(secrets|hooks)/\$\{AWS::StackName\}/\*|secret:quitclaim/\$\{AWS::StackName\}/\*)$"
 )
-"""Client secrets are made by hand and named after the client, so only the stack's folder is known here."""
+"""Secrets of clients and keys of hooks are made by hand and named by hand: only the stack's folder is known here."""
 STREAMS = "${Table.Arn}/stream/*"
 """Of the one table; a list has no other resource."""
 

@@ -1,6 +1,7 @@
 """
-Situations of the outbox: events that wait for the bus, published by who the stream wakes, five times over if it likes,
-while more of them are written; and a bus that takes nothing for a while. Registered as those of `scripts`.
+Situations of what the app is told and asked: events that wait for the bus, published by who the stream wakes, five
+times over if it likes, while more of them are written; a bus that takes nothing for a while; and an app that is asked
+to purge. Registered as those of `scripts`.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from tests.proof.scripts import (
     connected,
     handler_disconnect,
     handler_due,
+    handler_start,
     handler_sweep,
     situation,
 )
@@ -77,4 +79,21 @@ def bus_out(world: World) -> Made:
         "publish": handler_publish,
         "publish too": handler_publish,
         "disconnect": handler_disconnect(REF),
+    }
+
+
+@situation("app purges", Kind(), Kind(Refreshing.STATIC))
+def app_purges(world: World) -> Made:
+    """Two stops wait for the app: asked once, it says later; a start behind the barrier waits with them."""
+    world.app_purges = True
+    connected(world)
+    connected(world, SECOND)
+    world.run(handler_disconnect())
+    return Scene(), {
+        "reconcile": handler_due("stop"),
+        "reconcile too": handler_due("stop"),
+        "second disconnects": handler_disconnect(SECOND),
+        "sweep": handler_sweep,
+        "finish": handler_due("finish"),
+        "start": handler_start(),
     }

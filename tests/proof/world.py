@@ -16,6 +16,7 @@ from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
 from quitclaim.domain.attention import Subject
 from quitclaim.domain.errors import KeyUnavailableError, QuitclaimError, SealBrokenError, StoreError
 from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, hook_id
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.outcomes import (
     BrokerAnswer,
@@ -76,6 +77,7 @@ class Seen:
     wrong_answers: int = 0  # and answered to be wrong, where one counts
     refusals: int = 0  # that the provider gave although the token lives
     proven: set[str] = field(default_factory=set)  # families that an answer to us showed to be grants
+    asked_app: dict[str, int] = field(default_factory=dict)  # id of a hook's question -> how often it was asked
     heard: dict[str, str] = field(default_factory=dict)  # by the app: id of an event -> what it says
 
     def wrong_code_brought(self) -> None:
@@ -97,6 +99,7 @@ class Seen:
             neglected=list(self.neglected),
             proven=set(self.proven),
             heard=dict(self.heard),
+            asked_app=dict(self.asked_app),
         )
 
 
@@ -126,6 +129,7 @@ class World:
         self.faults: dict[str, list[Fault]] = {}
         self.keys_out = False
         self.bus_out = False
+        self.app_purges = False  # whether the app has a purge hook
         self.asked: dict[str, frozenset[Live]] = {}  # who asks for a token -> what was live at an instant since
         self.slow: dict[str, int] = {}  # endpoint -> how long its next answer takes
         self.kicked: list[str] = []
@@ -196,6 +200,7 @@ class World:
             frozenset((rid, frozenset(tokens)) for rid, tokens in seen.sealed_in.items()),
             frozenset(seen.proven),
             frozenset(seen.heard.items()),
+            frozenset(seen.asked_app.items()),
             self._let_go(),
             tuple(sorted(seen.answers.items(), key=str)),
             (seen.wrong_codes, seen.wrong_answers, seen.refusals > 0),
@@ -286,6 +291,8 @@ class World:
         for fault in faults_of_step(self, changes, by.clock_read):
             self.violation(fault)
         for key, (old, new) in changes.items():
+            if self.app_purges and new is not None and new["ty"] == "intent" and self._was_purged_unasked(old, new):
+                self.violation(f"F-29: {key.sk} of {key.pk} is purged, and the app has not said so")
             if by.acts and old != new and not self._is_on_record(by.acts, key, new):
                 self.violation(f"row 54: an operator's {by.acts} of {key.pk} {key.sk} came before its record")
             if _begins_something(old, new) and by.epochs.get(key.pk, 0) < self._epoch(key.pk):
@@ -293,6 +300,12 @@ class World:
         if self.asked:
             now = self.live_now()
             self.asked = {name: live | now for name, live in self.asked.items()}
+
+    def _was_purged_unasked(self, old: Mapping[str, Any] | None, new: Mapping[str, Any]) -> bool:
+        _, tenant, owner = new["PK"].split("#")
+        id_ = hook_id(HookKind.PURGE, tenant, owner, new["SK"][2:])
+        was_pending = old is not None and old["purge"] == "pending"
+        return was_pending and new["purge"] == "done" and self.seen.asked_app.get(id_, 0) < 2
 
     def asks(self, name: str) -> None:
         """A process asks for a token: from now on it is known what was live meanwhile."""
@@ -1023,6 +1036,26 @@ def _result(coroutine: Coroutine[Any, Any, RevokeAnswer | None]) -> RevokeAnswer
     raise AssertionError("a simulated call never waits")
 
 
+class SimulatedApp:
+    """`ports.AppHooks`: where the app wants to be asked to purge, it says so at the second question only."""
+
+    def __init__(self, ports: "Ports") -> None:
+        self._world = ports.world
+        self._process = ports.process
+
+    def has(self, kind: HookKind) -> bool:
+        return kind is HookKind.PURGE and self._world.app_purges
+
+    def ask(self, call: HookCall, timeout_ms: int = 0) -> HookAnswer:
+        def act() -> HookAnswer:
+            asked = self._world.seen.asked_app
+            asked[call.id] = min(asked.get(call.id, 0) + 1, 2)
+            return HookAnswer(HookOutcome.DONE if asked[call.id] > 1 else HookOutcome.LATER)
+
+        answer: HookAnswer = self._process.step(Call(f"the app: {call.kind}", frozenset({"app"}), True), act)
+        return answer
+
+
 class SimulatedBus:
     """`ports.EventBus`: takes everything, and the app hears of it at once; or, while it is out, nothing."""
 
@@ -1071,6 +1104,7 @@ class Ports:
         self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
         self.events = EventStore(self.table, self.ids)
         self.bus = SimulatedBus(self)
+        self.app = SimulatedApp(self)
         self.operators = OperatorStore(self.table, self.clock, self.ids)
         self.maintains = MaintainStore(self.table, self.clock, self.ids)
         self.ring = RingTable(self.table, self.clock, self.ids)
@@ -1216,6 +1250,7 @@ class Ports:
             revocations=self.revocations,
             stopping=self.stopping,
             publishing=self.publishing,
+            hooks=self.app,
             clients=self.clients,
             clock=self.clock,
             kick=self,

@@ -16,14 +16,15 @@ RINGS = {
     "store": ({"domain", "ports", "store"}, {"boto3", "botocore"}),
     "providers": ({"domain", "ports", "providers"}, {"httpx"}),
     "security": ({"domain", "ports", "security"}, {"cryptography", "boto3", "botocore"}),
+    "hostapp": ({"domain", "ports", "providers"}, set()),
     "runtime": (
-        {"domain", "ports", "flows", "store", "providers", "security", "runtime"},
+        {"domain", "ports", "flows", "store", "providers", "security", "hostapp", "runtime"},
         {"aws_lambda_powertools", "boto3", "botocore"},
     ),
     "functions": ({"runtime", "flows", "domain", "ports"}, {"aws_lambda_powertools"}),
     "__init__": (set(), set()),
 }
-"""`hostapp` joins when it exists: domain, ports and httpx."""
+"""`hostapp` calls out through the one door of `providers/transport.py`."""
 
 MORE = {
     # modules that may import more, and why

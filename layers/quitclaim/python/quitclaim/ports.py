@@ -12,7 +12,9 @@ from typing import Any, Literal, Protocol
 
 from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
 from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind
 from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import HOOK_CALL_MS
 from quitclaim.domain.outcomes import BrokerAnswer, IdentityAnswer, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
@@ -398,6 +400,18 @@ class EventBus(Protocol):
         """
         Whether the bus took each, up to `limits.NOTICES` of them. Never raises: what was not answered was not taken.
         """
+        ...
+
+
+class AppHooks(Protocol):
+    """What the app is asked to do. A question may be repeated, with the same id; silence is no answer."""
+
+    def has(self, kind: HookKind) -> bool:
+        """Whether the app wants to be asked. Raises `StoreError` where nobody can say."""
+        ...
+
+    def ask(self, call: HookCall, timeout_ms: int = HOOK_CALL_MS) -> HookAnswer:
+        """Ask once and wait so long at most. Never raises."""
         ...
 
 

@@ -22,6 +22,7 @@ EXCHANGE_CALL_MS: Final = 12 * SECOND
 IDENTITY_CALL_MS: Final = 5 * SECOND
 PUSH_CALL_MS: Final = 8 * SECOND  # of an authorization request to the provider, while the browser waits
 HOOK_CALL_MS: Final = 4 * SECOND
+HOOK_PAUSE_MS: Final = 30 * SECOND  # a hook that nobody answered is not asked again for so long
 REFRESH_CALL_MS: Final = 15 * SECOND
 REFRESH_CALL_MIN_MS: Final = 3 * SECOND
 REVOKE_CALL_MS: Final = 15 * SECOND

@@ -24,6 +24,7 @@ from quitclaim.domain.connect import (
 )
 from quitclaim.domain.errors import MovedError, QuitclaimError
 from quitclaim.domain.facts import ProviderFacts
+from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, hook_id
 from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS, ladder_step_ms
 from quitclaim.domain.maintain import lapsed_notices
@@ -34,7 +35,7 @@ from quitclaim.flows.deletion import carry_out_deletion
 from quitclaim.flows.events import Publishing, publish_left
 from quitclaim.flows.revocations import finish_settled
 from quitclaim.flows.stop import Stopping, lose_grant
-from quitclaim.ports import Clients, Clock, Cursor, Deadline, Item, Kick, Replay
+from quitclaim.ports import AppHooks, Clients, Clock, Cursor, Deadline, Item, Kick, Replay
 
 if TYPE_CHECKING:
     from quitclaim.store.connect import ConnectStore
@@ -59,12 +60,15 @@ class Reconciling:
     revocations: "RevocationStore"
     stopping: Stopping
     publishing: Publishing
+    hooks: AppHooks
     clients: Clients
     clock: Clock
     kick: Kick
     replay: Replay
     on_fault: Callable[[str, Exception], None]
     """Told of an item that failed: its kind and why. It stays due."""
+    on_hook: Callable[[HookKind, HookAnswer], None] = lambda kind, answer: None
+    """Told of a hook that did not do what it was asked for; it is asked again."""
 
 
 @dataclass
@@ -259,8 +263,9 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
     Take a stop as far as it goes: purge, compensations, what its own end wakes, close. What is not done yet is looked
     at again on the ladder.
 
-    Our own derived data of a connection are its sources (an inbox comes with webhooks), and no app hook is set: the
-    purge is done at once.
+    Our own derived data of a connection are its sources (an inbox comes with webhooks); then the app is asked for its
+    own, where it has a hook for that (`purge`), with the same id however often. Until it says that it is done, the
+    purge is pending: it keeps the stop open and the client's barrier shut.
     """
     if intent.closed is not None:
         return
@@ -270,10 +275,11 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
     if intent.purge == "pending":
         for source in world.reads.sources(ref):
             world.store.forget_source(source)
-        owner, _, barrier = world.reads.fence(ref, intent.client)
-        is_deleted = owner is not None and owner.is_deleted
-        is_listed = barrier is not None and (not is_deleted or intent.in_barrier in barrier.purges)
-        world.store.purge_done(intent, now, has_barrier=is_listed)
+        if _app_has_purged(intent, world):
+            owner, _, barrier = world.reads.fence(ref, intent.client)
+            is_deleted = owner is not None and owner.is_deleted
+            is_listed = barrier is not None and (not is_deleted or intent.in_barrier in barrier.purges)
+            world.store.purge_done(intent, now, has_barrier=is_listed)
     if not intent.comp_derived:
         world.store.compensations_derived(intent)
     current = next((each for each in world.reads.intents(ref) if each.generation == intent.generation), None)
@@ -282,6 +288,25 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
     _wake_family(current, world)
     if not _close(current, world):
         world.store.postpone(current, now + ladder_step_ms(min(current.tries, 98) + 1))
+
+
+def _app_has_purged(intent: StopIntent, world: Reconciling) -> bool:
+    """Whether the app has removed what it derived from the connection, or does not want to be asked."""
+    if not world.hooks.has(HookKind.PURGE):
+        return True
+    ref = intent.ref
+    id_ = hook_id(HookKind.PURGE, ref.tenant, ref.owner, intent.in_barrier)
+    data = {
+        "tenant": ref.tenant,
+        "owner": ref.owner,
+        "connection_id": ref.connection,
+        "generation": intent.generation,
+        "reason": intent.reason,
+    }
+    answer = world.hooks.ask(HookCall(HookKind.PURGE, id_, intent.since, data))
+    if answer.outcome in (HookOutcome.FAILED, HookOutcome.UNREACHED):
+        world.on_hook(HookKind.PURGE, answer)
+    return answer.is_done
 
 
 def _wake_family(intent: StopIntent, world: Reconciling) -> None:

@@ -7,8 +7,8 @@ longer only while nobody can read it.
 """
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -22,10 +22,11 @@ from quitclaim.domain.errors import (
     ProviderNotRegisteredError,
     StoreError,
 )
-from quitclaim.domain.limits import MINUTE, SECOND
+from quitclaim.domain.hooks import Hook, HookAnswer, HookCall, HookFaultsError, HookKind, read_hook
+from quitclaim.domain.limits import HOOK_CALL_MS, MINUTE, SECOND
 from quitclaim.domain.return_to import LOOPBACK
 from quitclaim.domain.secret import Secret
-from quitclaim.ports import Client
+from quitclaim.ports import AppHooks, Client
 from quitclaim.providers.spec import Catalogue
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ class StackConfig:
     clients: dict[str, ProviderClient]
     faulty: frozenset[str]
     read_at: int
+    hooks: Mapping[HookKind, Hook | None] = field(default_factory=dict)
+    """Of those that are set; None: its parameter does not hold, so it is asked for in vain and never left out."""
 
     @property
     def address(self) -> str:
@@ -164,7 +167,19 @@ class ParameterStore:
                 faulty.add(name)
                 self._on_fault(name, str(fault))
         base_url = values.get("base-url", "").rstrip("/")
-        return StackConfig(base_url, values.get("api-id", ""), clients, frozenset(faulty), now)
+        hooks = dict(self._hooks(values))
+        return StackConfig(base_url, values.get("api-id", ""), clients, frozenset(faulty), now, hooks)
+
+    def _hooks(self, values: Mapping[str, str]) -> Iterator[tuple[HookKind, Hook | None]]:
+        for kind in HookKind:
+            text = values.get(f"hooks/{kind.value}")
+            if text is None:
+                continue
+            try:
+                yield kind, read_hook(kind.value, _object(text))
+            except (HookFaultsError, ValueError) as fault:
+                self._on_fault(f"hooks/{kind.value}", str(fault))
+                yield kind, None
 
 
 def _object(text: str) -> dict[str, object]:
@@ -228,3 +243,22 @@ class ConfiguredClients:
             return self._catalogue.get(provider).facts.manual_page
         except ProviderNotRegisteredError:
             return None
+
+
+class LazyHooks:
+    """`ports.AppHooks`, made when the first hook is asked: a stack without one pays for nothing."""
+
+    def __init__(self, config: ParameterStore, make: Callable[[], AppHooks]) -> None:
+        self._config = config
+        self._make = make
+        self._made: AppHooks | None = None
+
+    def has(self, kind: HookKind) -> bool:
+        """As it is set now."""
+        return kind in self._config.current().hooks
+
+    def ask(self, call: HookCall, timeout_ms: int = HOOK_CALL_MS) -> HookAnswer:
+        """See `ports.AppHooks`."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made.ask(call, timeout_ms)

@@ -1,10 +1,12 @@
 """
-Asking other functions: the sweep to look now, `access_token` to send a refresh again. Neither ever fails its caller.
+Asking other functions: the sweep to look now, `access_token` to send a refresh again, one of the app's to do something.
+None ever fails its caller.
 """
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -13,6 +15,9 @@ from quitclaim.runtime.telemetry import Telemetry
 
 if TYPE_CHECKING:
     from mypy_boto3_lambda import LambdaClient
+
+
+ANSWER_CAP: Final = 64 * 1024
 
 
 class SweepKick:
@@ -32,6 +37,33 @@ class SweepKick:
             self._client().invoke(FunctionName=self._function, InvocationType="Event", Payload=payload)
         except (ClientError, BotoCoreError) as fault:
             self._telemetry.fault("kick failed", fault)
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a function of the app's answered: `hostapp.Invoked`."""
+
+    failed: bool
+    payload: bytes
+
+
+class AppFunction:
+    """Invokes a function of the app's and waits for it: `hostapp.Invoke`."""
+
+    def __init__(self, client: "Callable[[int], LambdaClient]", telemetry: Telemetry) -> None:
+        self._client = client
+        self._telemetry = telemetry
+
+    def __call__(self, function: str, payload: bytes, timeout_ms: int) -> Answered | None:
+        """None where nobody answered in time, or it may not be invoked. Never raises."""
+        try:
+            told = self._client(timeout_ms).invoke(
+                FunctionName=function, InvocationType="RequestResponse", Payload=payload
+            )
+            return Answered("FunctionError" in told, told["Payload"].read(ANSWER_CAP))
+        except (ClientError, BotoCoreError) as fault:
+            self._telemetry.fault("hook failed", fault)
+            return None
 
 
 class AccessTokenReplay:

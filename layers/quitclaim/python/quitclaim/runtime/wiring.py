@@ -6,13 +6,14 @@ purposes it may use and no other.
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import boto3
 from botocore.config import Config
 
+from quitclaim.domain.hooks import HookAnswer, HookKind
 from quitclaim.flows.connect import Connecting
 from quitclaim.flows.events import Publishing
 from quitclaim.flows.maintain import Maintaining
@@ -21,11 +22,11 @@ from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import IN_FLIGHT, Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import EARLY_REFRESH, HandingOut
-from quitclaim.ports import Calls
+from quitclaim.ports import AppHooks, Calls
 from quitclaim.providers.spec import COMPILED, Catalogue
 from quitclaim.runtime.bus import Bus
-from quitclaim.runtime.config import ConfiguredClients, ParameterStore
-from quitclaim.runtime.invoke import AccessTokenReplay, SweepKick
+from quitclaim.runtime.config import ConfiguredClients, LazyHooks, ParameterStore
+from quitclaim.runtime.invoke import AccessTokenReplay, AppFunction, SweepKick
 from quitclaim.runtime.settings import (
     AccessTokenSettings,
     AppApiSettings,
@@ -193,6 +194,34 @@ class Parts[S: Settings]:
         events = EventStore(self.table, self.ids)
         return Publishing(events, Bus(bus, lambda: self.events_, self.telemetry), self.clock, self.tell_fault)
 
+    def tell_hook(self, kind: HookKind, answer: HookAnswer) -> None:
+        """Of a hook that did not do what it was asked for: an alarm watches the count."""
+        self.telemetry.warn("hook failed", kind=kind.value, outcome=answer.outcome.value, reason=answer.reason)
+        self.telemetry.count("HooksFailed")
+
+    @cached_property
+    def hooks(self) -> "LazyHooks":
+        """What the app is asked; httpx is paid for when it is."""
+        return LazyHooks(self.config, self._host_app)
+
+    def _host_app(self) -> AppHooks:
+        from quitclaim.hostapp import HostApp
+        from quitclaim.providers.transport import send, sync_http
+
+        def client(timeout_ms: int) -> "LambdaClient":
+            waits = Config(connect_timeout=1, read_timeout=timeout_ms / 1000, retries={"total_max_attempts": 1})
+            return boto3.client("lambda", config=waits)
+
+        http = sync_http()
+        return HostApp(
+            lambda: self.config.current().hooks,
+            self.config.secret,
+            lambda request, timeout_ms: send(http, request, timeout_ms),
+            AppFunction(cache(client), self.telemetry),
+            real_now,
+            allow_loopback=lambda: self.config.current().is_local,
+        )
+
     def tell_fault(self, kind: str, fault: Exception) -> None:
         """Of an item that failed while the others go on."""
         self.telemetry.fault("item failed", fault, kind=kind)
@@ -357,11 +386,13 @@ def reconcile() -> Reconcile:
         revocations=parts.revocations,
         stopping=Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick),
         publishing=parts.publishing(parts.settings.event_bus),
+        hooks=parts.hooks,
         clients=parts.clients,
         clock=parts.clock,
         kick=kick,
         replay=parts.replay(parts.settings.access_token_function),
         on_fault=parts.tell_fault,
+        on_hook=parts.tell_hook,
     )
     return Reconcile(parts, reconciling)
 
