@@ -23,7 +23,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -182,6 +182,20 @@ class Hunt:
         if found is None:  # where it decides nothing, every flow is answered as it is by whole code
             found = self._around(wanted, everywhere if mutant.guards or mutant.swaps else decisive)
         return found or first(mutant, examples_of(mutant), wanted.beyond)
+
+    def killer_again(self, wanted: Wanted, seen: Survey, before: Killer, limit: int) -> Killer | None:
+        """
+        As if nothing were known but in which situation it was killed: where it decides undisturbed, at the examples of
+        its row, there, and where else it is met, in no more than *limit* cases of situations.
+        """
+        found = self._broken.first(wanted.mutant, chain(seen.of(wanted.mutant), examples_of(wanted.mutant)))
+        if found is not None and wanted.beyond is None:
+            return found
+        names = [before.case.situation] if isinstance(before.case, Case) else []
+        names += [name for name in seen.situations(wanted.mutant) if name not in names]
+        cases = chain.from_iterable(cases_of(self._broken.bench(name), deep=False) for name in names)
+        found = self._broken.first(wanted.mutant, islice(cases, limit), wanted.beyond)
+        return found or self._broken.first(wanted.mutant, examples_of(wanted.mutant), wanted.beyond)
 
     def survey(self, name: str) -> Survey:
         """What intact code does in a situation."""

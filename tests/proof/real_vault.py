@@ -36,7 +36,7 @@ class ToldVault(RingVault):
     ) -> bytes:
         """As it is, and told."""
         sealed = super().seal_revoke_only(rid, generation, token_version, pair, material)
-        tokens = frozenset(each.token.reveal() for each in material)
+        tokens = frozenset(each.token.reveal() for each in material if each.token.reveal().startswith("rt-"))
         self._world.contents[sealed] = tokens
         self._world.seen.sealed_in.setdefault(rid, set()).update(tokens)
         return sealed

@@ -360,6 +360,6 @@ def _back(bench: Bench, before: frozenset[str]) -> list[str]:
     if not found:
         to_rest(world)
         notices = ended_in_notices(world) - before
-        if not world.kind.pair_lives:  # there no revocation ever reaches the refresh token: a notice is its end
+        if world.kind.revocable and not world.kind.pair_lives:  # else a notice is its end, keys or no keys
             found += [f"P-13: {pk} ended in a notice" for pk in notices]
     return found

@@ -1,7 +1,11 @@
 """What the run says of itself: a whole run with fewer cases than it promises has failed."""
 
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
+from tests.proof.nightly import parts
 from tests.proof.report import LEAST, TESTS_A_SITUATION, Row, too_few
 
 SITUATIONS = 7
@@ -51,3 +55,12 @@ def test_other_runs_promise_nothing(technique: str) -> None:
     assert too_few([*part.values()], SITUATIONS, nightly=False) == []
     assert too_few([*faulty.values()], SITUATIONS, nightly=False) == []
     assert too_few([rows["T-4 provider faults"]], SITUATIONS, nightly=False) == []
+
+
+def test_a_nightly_run_leaves_no_test_out() -> None:
+    """Every file is in a part, and in one only, but for those that are shared by what they choose of it."""
+    files = Counter(file for part in parts() for file in part.files)
+
+    assert set(files) == {path.name for path in Path(__file__).parent.glob("test_*.py")}
+    assert {file for file, count in files.items() if count > 1} == {"test_model.py"}
+    assert {part.which for part in parts() if "test_model.py" in part.files} == {"every_rule", "not every_rule"}

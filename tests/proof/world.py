@@ -59,6 +59,8 @@ from tests.proof.table import MemoryTable
 
 T0: Final = 1_800_000_000_000
 CLIENT: Final = "dot"
+OPEN_REFERENCE: Final = "digest-connection/"
+"""How the open vault begins a connection's reference at a broker, which goes on with its name."""
 REMAINING_MS: Final = 24_000
 GUARD_STEP_MS: Final = (0, 36_000, 66_000, 606_000)
 """Steps of time that take a lease, a window or a hold beyond its end, or nothing."""
@@ -665,6 +667,7 @@ class SimulatedClient:
     def __init__(self, ports: "Ports") -> None:
         self._world = ports.world
         self._process = ports.process
+        self._vault = ports.vault
 
     @property
     def name(self) -> str:
@@ -872,6 +875,14 @@ class SimulatedClient:
 
         return self._do(what, acts)
 
+    def whose(self, reference: str) -> str:
+        """The connection that a broker was told of by its reference, which a real vault made."""
+        if reference.startswith(OPEN_REFERENCE):
+            return reference.removeprefix(OPEN_REFERENCE)
+        connections = (item for item in self._world.table.items() if item["ty"] == "connection")
+        names = [f"{item['PK'][2:].replace('#', '/')}/{item['SK'][2:]}" for item in connections]
+        return next(name for name in names if self._vault.account_digest(CLIENT, f"connection/{name}") == reference)
+
     @property
     def now(self) -> int:
         """By the clock of its host."""
@@ -965,15 +976,14 @@ class SimulatedBroker:
         The attempt is on record: as its open exchange, or as the link that was opened. Whoever dies behind the request
         leaves a connection that says so, and nobody else begins in the meantime.
         """
-        owner = reference.removeprefix("digest-connection/")
-        is_told = owner != reference  # by the real vault it is a digest
+        owner = self._client.whose(reference)
 
         def is_record(item: Mapping[str, Any]) -> bool:
             if item["ty"] == "ticket":
-                return not is_told or f"{item['t']}/{item['o']}/{item['c']}" == owner
+                return f"{item['t']}/{item['o']}/{item['c']}" == owner
             if item["ty"] != "exchange" or item["outcome"] != "open" or item["ends"] <= self._client.now:
                 return False
-            return not is_told or f"{item['PK'][2:].replace('#', '/')}/{item['SK'].split('#')[1]}" == owner
+            return f"{item['PK'][2:].replace('#', '/')}/{item['SK'].split('#')[1]}" == owner
 
         return self._client.asked("account", lambda world: world.ledger.account(owner, world.now).name, is_record)
 
