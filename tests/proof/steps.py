@@ -456,7 +456,7 @@ def _told(world: "World", changes: Mapping[Key, Change], before: Item | None, af
     if after is None or after["ty"] != "event":
         return
     marked = after.get("published")
-    if marked is not None and (before or {}).get("published", marked) != marked:
+    if before is not None and "published" in before and before != after:
         yield "row 50: what is published was marked again"
     if marked is not None and event_of(dict(after)).public_id not in world.seen.heard:
         yield f"DESIGN 14: {after['SK']} is marked as published, and the app has not heard of it"
