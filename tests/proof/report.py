@@ -55,8 +55,8 @@ LEAST: Final[Mapping[str, tuple[int, int]]] = {
     "T-3 stateful steps": (300 * 60, 5_000 * 100),
     "T-4 provider faults": (64, 64),
     "T-5 deadlines": (100, 100),
-    "T-10 poison mutants": (500, 3_000),
-    "T-11 double and MiniStack": (2_000, 6_000),
+    "T-10 poison mutants": (500, 1_500),
+    "T-11 double and MiniStack": (2_000, 4_000),
     "T-12 runs with canaries": (1_000, 1_000),
 }
 """Cases that a whole run has at least: in CI, and nightly."""

@@ -22,9 +22,9 @@ from tests.proof.search import Bench, interleavings
 from tests.proof.stepping import Process, explore
 from tests.proof.table import MemoryTable
 
-PAIR_STATES: Final = 30_000 if NIGHTLY else 3_000
-TIME_STATES: Final = 2_500 if NIGHTLY else 1_000
-TRIPLE_STATES: Final = 150 if NIGHTLY else 60
+PAIR_STATES: Final = 6_000 if NIGHTLY else 3_000
+TIME_STATES: Final = 1_500 if NIGHTLY else 1_000
+TRIPLE_STATES: Final = 80 if NIGHTLY else 60
 """So many states of one meeting; a meeting without states of its own, one by one, has so many orders."""
 SMALL: Final = range(10, 150)
 """Meetings of so many orders are run one by one as well; they have fewer states than *FEW*."""
