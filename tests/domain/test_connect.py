@@ -221,8 +221,9 @@ def test_awaiting_confirmation_is_derived(state, outcome, use, off):
     """Authorizing, held, sealed for use, and the hold is not over (U-17)."""
     exchange = an_exchange(outcome, use=use, hold_ends=NOW)
     expected = state is S.AUTHORIZING and outcome is ExchangeOutcome.HELD and use is not None and off < 0
+    connection = a_connection(state, exchange=exchange.id, generation=exchange.generation)
 
-    assert is_awaiting_confirmation(a_connection(state), exchange, NOW + off) is expected
+    assert is_awaiting_confirmation(connection, exchange, NOW + off) is expected
     assert not is_awaiting_confirmation(a_connection(state), None, NOW + off)
 
 

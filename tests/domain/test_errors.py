@@ -32,6 +32,7 @@ TABLE = {
     "CONNECTION_STATE_CONFLICT": (409, False),
     # 5.4, ours
     "CONNECT_BLOCKED": (409, False),
+    "STEP_UP_NOT_POSSIBLE": (409, False),
     "IMPORT_NOT_SUPPORTED": (409, False),
     "IMPORT_FAILED": (409, False),
     "CONNECTION_SOURCE_START_STALE": (409, True),

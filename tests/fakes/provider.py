@@ -60,6 +60,8 @@ class AcmeServer:
     lifetime_s: int | None = 3600
     spares_refresh_tokens: bool = False
     """A revocation ends access tokens alone, whatever the catalogue hopes for."""
+    gives_again: str | None = None
+    """The refresh token that whoever agrees once more is given."""
     extra: dict[str, Any] = field(default_factory=dict)
     now_s: int = 1_800_000_000
     """Its own clock."""
@@ -169,6 +171,9 @@ class AcmeServer:
         challenge = base64.urlsafe_b64encode(hashlib.sha256(form["code_verifier"].encode()).digest()).rstrip(b"=")
         if code is None or code.challenge != challenge.decode() or code.redirect_uri != form["redirect_uri"]:
             return _said(400, {"error": "invalid_grant"})
+        if self.gives_again is not None:
+            old = self.ledger[self.gives_again]
+            return self._granted(code.account, old.family, self.with_refresh_token, code)
         return self._granted(code.account, next(self._numbers), self.with_refresh_token, code)
 
     def _refreshed(self, form: dict[str, str]) -> httpx.Response:
@@ -185,7 +190,7 @@ class AcmeServer:
     def _granted(self, account: str, family: int, refresh_token: bool, code: _Code | None = None) -> httpx.Response:
         body: dict[str, Any] = {"access_token": self._issue("access_token", account, family), "token_type": "Bearer"}
         if refresh_token:
-            body["refresh_token"] = self._issue("refresh_token", account, family)
+            body["refresh_token"] = self.gives_again or self._issue("refresh_token", account, family)
         if self.lifetime_s is not None:
             body["expires_in"] = self.lifetime_s
         if self.spec.oidc is not None and code is not None:

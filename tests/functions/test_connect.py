@@ -196,6 +196,26 @@ def test_a_form_post_is_the_same_callback(stage):
     assert stage.code_of(told)
 
 
+@pytest.mark.rule("M-29", "S-1")
+def test_a_provider_that_posts_back_gets_a_cookie_that_comes_with_it(build, capsys):
+    """As Apple does: from another site a browser sends only a cookie of SameSite None; the rest is as ever."""
+    stage = build(authorize__response_mode="form_post").turn(capsys)
+    told = stage.http("connect", "GET", urlsplit(stage.start()).path)
+    (cookie,) = told.cookies
+    pair, *attributes = cookie.split("; ")
+    stage.secrets |= {pair.partition("=")[2], told.query["state"]}
+    state, code = stage.server.approves(told.headers["location"], stage.owner)
+    form = urlencode({"state": state.reveal(), "code": code.reveal(), "user": '{"name":{"firstName":"Ada"}}'}).encode()
+    headers = {"cookie": pair, "content-type": "application/x-www-form-urlencoded"}
+
+    back = stage.http("connect", "POST", "/callback/acme", body=form, headers=headers)
+
+    assert told.query["response_mode"] == "form_post"
+    assert sorted(attributes) == ["HttpOnly", "Max-Age=900", "Path=/", "SameSite=None", "Secure"]
+    assert back.status == 200
+    assert stage.code_of(back)
+
+
 @pytest.mark.parametrize("content_type", ["application/json", "text/plain", "multipart/form-data", ""])
 def test_another_body_is_no_callback(stage, content_type):
     """Nothing of it is read, and nothing of its query."""

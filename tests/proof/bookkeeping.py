@@ -66,18 +66,16 @@ class Books:
     # --- what belongs together ---
 
     def _links(self) -> Iterable[str]:
-        tickets: Counter[tuple[str, str, int]] = Counter()
+        tickets: Counter[tuple[object, ...]] = Counter()
         for item in self["ticket"]:  # a further source's link is one more of the same generation
-            tickets[f"O#{item['t']}#{item['o']}", item["c"], item["generation"]] += item["visits"]
-        visits = Counter(
-            (f"O#{item['t']}#{item['o']}", item["c"], item["generation"]) for item in self["authorization"]
-        )
+            tickets[_link_of(item)] += item["visits"]
+        visits = Counter(map(_link_of, self["authorization"]))
         for key, opened in tickets.items():
             if opened != visits[key]:
                 yield f"S-1: the link of {key} was opened {opened} times, for {visits[key]} authorizations"
         for (pk, name), connection in self.connections.items():
             phase = connection.get("phase") if connection["state"] == "authorizing" else None
-            if phase == "link" and (pk, name, connection["generation"]) not in tickets:
+            if phase == "link" and (pk, name, connection["generation"], None) not in tickets:
                 yield f"M-5: {name} waits for a link that is not there"
             exchange = self.exchanges.get((pk, connection.get("exchange", "")), {"generation": None})
             if phase == "exchanging" and exchange["generation"] != connection["generation"]:
@@ -343,7 +341,8 @@ class Books:
             if item["outcome"] == "unconfirmed":
                 found[item["PK"], "exchange.unconfirmed", id_] = 1
             if item["outcome"] == "ended" or (item["outcome"] == "cleanup" and item.get("reason") in RELEASED):
-                found[item["PK"], "connection.failed", id_] = 1
+                kind = "connection.step_up_failed" if item["kind"] == "step_up" else "connection.failed"
+                found[item["PK"], kind, id_] = 1
             if "acknowledged" in item:
                 found[item["PK"], "removal.acknowledged", id_] = 1
         for item in self["intent"]:
@@ -387,6 +386,11 @@ RELEASED: Final = frozenset(
     }
 )
 """Reasons for which a hold ends with its connection; a stop tells of itself."""
+
+
+def _link_of(item: Item) -> tuple[str, str, int, str | None]:
+    """What a ticket or an authorization is of: a connection's generation, or one attempt to step it up."""
+    return f"O#{item['t']}#{item['o']}", item["c"], item["generation"], item.get("step_up")
 
 
 def _revocation_due(item: Item) -> tuple[str, int] | None:

@@ -287,7 +287,15 @@ class WorldClient(OAuthClient):
     """The product's client, with the facts of the world's kind of provider."""
 
     def __init__(self, world: World, spec: ProviderSpec, http: ProviderHttp) -> None:
-        settings = ProviderClient(CLIENT, CLIENT, "client-1", "ssm:/secret", ("read",), world.confirmation)
+        settings = ProviderClient(
+            CLIENT,
+            CLIENT,
+            "client-1",
+            "ssm:/secret",
+            ("read",),
+            world.confirmation,
+            optional_scopes=frozenset({"more"}),
+        )
         super().__init__(settings, spec, lambda ref: Secret(CLIENT_SECRET), http)
         self._world = world
 

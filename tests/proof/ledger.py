@@ -67,6 +67,8 @@ class Kind:
     idle_limit_ms: int | None = None
     refresh_ends_ms: int | None = None
     broker: bool = False  # accounts in place of codes and tokens
+    apart: bool = False  # a further consent is known to leave the grants that are there alone
+    gives_again: bool = False  # and does not: it gives the token that is there, whatever the catalogue says
 
     @property
     def label(self) -> str:
@@ -75,7 +77,7 @@ class Kind:
             return f"broker/{self.reach}"
         rest = "/ID token" if self.proves else ""
         rest += ("/either" if self.takes_either else "") + ("/by access" if self.by_access else "")
-        rest += "/alone" if self.pair_lives else ""
+        rest += ("/alone" if self.pair_lives else "") + ("/again" if self.gives_again else "")
         rest += ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")
         rest += ("/idle" if self.idle_limit_ms and self.gives_refresh else "") + (
             "/ends" if self.refresh_ends_ms else ""
@@ -105,6 +107,7 @@ class Kind:
             access_ttl_ms=3_600_000,
             manual_page="https://provider.example/apps",
             reuse_kills_family=self.refreshing is Refreshing.REUSE,
+            leaves_earlier_grants=self.apart,
             is_broker=self.broker,
             has_sources=self.broker,
             signs_in=self.broker,
@@ -190,6 +193,10 @@ class Ledger:
             return None
         if code not in self.codes:
             return None
+        for token in self.tokens.values() if self.kind.gives_again else ():
+            if token.alive and token.account == self.codes[code]:
+                self.spent_codes[code] = token.family
+                return token
         self.count += 1
         family = f"family-{self.count}"
         self.spent_codes[code] = family

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 from quitclaim.domain.attention import Subject
 from quitclaim.domain.errors import IdempotencyMismatchError, QuitclaimError, StateConflictError, StoreError
@@ -27,7 +28,7 @@ from quitclaim.domain.limits import (
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.connect import Callback, StartRequest, open_link, start
+from quitclaim.flows.connect import Callback, StartRequest, confirm, open_link, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked, acknowledge_for_deleted, retry
 from quitclaim.flows.revocations import revoke
@@ -324,10 +325,10 @@ def _visited(world: World, ticket: Secret) -> tuple[Callback, Secret]:
 def _visited_by(ports: Ports, ticket: Secret) -> Callback:
     """The link is opened, and the user consents; the callback that the browser would bring."""
     visit = open_link(ticket, BASE, ports.connecting)
-    code = f"{REF.tenant}/{REF.owner}/{REF.connection}/{len(ports.world.ledger.codes)}"
+    code = ports.world.secret_of(f"{REF.tenant}/{REF.owner}/{REF.connection}/{len(ports.world.ledger.codes)}")
     ports.world.ledger.consent(code, "alice")
-    state = Secret(visit.url.split("state=")[1])
-    return Callback(CLIENT, state, Secret(code), None, (), {visit.cookie: visit.binding.reveal()})
+    state = parse_qs(urlsplit(visit.url).query)["state"][0]
+    return Callback(CLIENT, Secret(state), Secret(code), None, (), {visit.cookie: visit.binding.reveal()})
 
 
 @situation("start with a key", Kind())
@@ -503,6 +504,98 @@ def plain_starts(world: World) -> Made:
         "sweep": handler_sweep,
         "reconcile": handler_reconcile,
         "link passes": passing(2 * HOUR_MS),
+    }
+
+
+WIDER: Final = frozenset({"read", "more"})
+APART: Final = tuple(Kind(refreshing, Reach.TOKEN, apart=True) for refreshing in Refreshing)
+AGAIN: Final = Kind(Refreshing.STATIC, Reach.TOKEN, apart=True, gives_again=True)
+
+
+def widened(world: World) -> Callback:
+    """A link for a wider grant was opened and agreed to, beside the live one."""
+    request = StartRequest(REF, CLIENT, None, again=True, scopes=WIDER)
+    started = world.run(lambda ports: start(request, ports.connecting))
+    return _visited(world, started.ticket)[0]
+
+
+def handler_widen(ports: Ports) -> Any:
+    """The app asks for a wider grant (again)."""
+    return start(StartRequest(REF, CLIENT, None, again=True, scopes=WIDER), ports.connecting)
+
+
+def handler_confirm_wider(ports: Ports) -> Any:
+    """The owner brings the code of the wider grant, at the generation that the app knows from before."""
+    held = (item for item in ports.world.table.items() if item["ty"] == "exchange" and item["kind"] == "step_up")
+    code = next((Secret(f"code/{item['SK'].split('#')[2]}") for item in held), Secret("code/none"))
+    return confirm(REF, 1, code, ports.connecting)
+
+
+@situation("a wider grant on its way", *APART)
+def wider(world: World) -> Made:
+    """The callback of a step-up comes; what there is must serve until it is in, and after."""
+    connected(world)
+    brought = widened(world)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "token": handler_token(),
+        "widen": handler_widen,
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "acknowledge": handler_acknowledge(),
+        "window passes": passing(WINDOW_MS + GUARD_MS),
+    }
+
+
+@situation("a wider grant that is the live one, given again", AGAIN, replace(AGAIN, takes_either=True))
+def wider_again(world: World) -> Made:
+    """The provider has no second grant: what serves must not be ended for it."""
+    return wider(world)
+
+
+@situation("a wider grant on its way, answer lost", APART[0])
+def wider_lost(world: World) -> Made:
+    """Nobody knows whether there is one."""
+    scene, handlers = wider(world)
+    world.faults["exchange"] = [Fault.LOST]
+    return scene, handlers
+
+
+@situation("a wider grant on its way, answer late", APART[1])
+def wider_late(world: World) -> Made:
+    """It comes when its window is over."""
+    scene, handlers = wider(world)
+    world.slow["exchange"] = WINDOW_MS + GUARD_MS
+    return scene, handlers
+
+
+@situation("a wider grant of another account", APART[0])
+def wider_of_another(world: World) -> Made:
+    """The user chose another account at the provider."""
+    scene, handlers = wider(world)
+    world.ledger.codes = dict.fromkeys(world.ledger.codes, "mallory")
+    return scene, handlers
+
+
+@situation("a wider grant waits for its owner", *APART, confirmation="owner")
+def wider_held(world: World) -> Made:
+    """Held beside the live one, whose access token has to be refreshed."""
+    connected(world)
+    world.now += HOUR_MS
+    world.run(handler_callback(widened(world)))
+    return Scene(), {
+        "confirm": handler_confirm_wider,
+        "confirm again": handler_confirm_wider,
+        "token": handler_token(),
+        "token again": handler_token(),
+        "widen": handler_widen,
+        "disconnect": handler_disconnect(),
+        "delete": handler_delete(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
     }
 
 

@@ -26,7 +26,7 @@ TERMINAL: Final = NOTICES | {"confirmed"}
 CONNECTION: Final[Mapping[str | None, frozenset[str]]] = {
     None: frozenset({"authorizing"}),
     "authorizing": frozenset({"authorizing", "ready", "failed", "reconciling_link", "revoking"}),
-    "ready": frozenset({"revoking", "needs_reconnect"}),
+    "ready": frozenset({"ready", "revoking", "needs_reconnect"}),
     "needs_reconnect": frozenset({"authorizing", "revoking"}),
     "failed": frozenset({"authorizing", "revoking", "reconciling_link"}),
     "reconciling_link": frozenset({"reconciling_link", "ready", "failed", "revoking"}),
@@ -96,6 +96,8 @@ def _connection(
     begun_in = "exchanging" if imports else "link"
     is_restart = after["state"] == "authorizing" and after.get("phase") == begun_in and moves == 1
     begins = is_restart or (is_other and after["state"] in ("revoking", "needs_reconnect"))
+    if old["state"] == after["state"] == "ready" and _steps_up(changes):
+        begins = True
     if moves != (1 if begins else 0):
         yield f"I-5: {old['state']} {old['generation']} became {after['state']} {after['generation']}"
     is_same_attempt = after.get("phase") == "exchanging" and after.get("exchange") == old.get("exchange")
@@ -108,6 +110,14 @@ def _connection(
         yield "S-21: a connection's account was exchanged"
     if is_restart and world.is_deleted(after["PK"]):
         yield "I-10: a connection of a deleted owner was started"
+
+
+def _steps_up(changes: Mapping[Key, Change]) -> bool:
+    """Whether a wider grant takes the place of the live one in this very write."""
+    return any(
+        new is not None and new["ty"] == "exchange" and new["kind"] == "step_up" and new["outcome"] == "installed"
+        for _, new in changes.values()
+    )
 
 
 def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
@@ -183,6 +193,10 @@ def _begun(world: "World", changes: Mapping[Key, Change], exchange: Item) -> Ite
             or after["generation"] != exchange["generation"] != (before or {"generation": 0})["generation"]
         ):
             yield "I-5: an import was begun for another generation"
+    elif exchange["kind"] == "step_up":
+        is_next = before is not None and before["generation"] + 1 == exchange["generation"]
+        if before is None or before["state"] != "ready" or "step_up" not in before or not is_next:
+            yield "I-5: a step-up was begun for a connection that waits for none"
     elif before is None or after is None or before["state"] != "authorizing" or before.get("phase") != "link":
         yield "I-5: an exchange was begun for a connection that waits for none"
     elif before["generation"] != exchange["generation"]:
@@ -228,7 +242,8 @@ def _grant(world: "World", changes: Mapping[Key, Change], before: Item | None, a
         yield from _grant_gone(world, changes, before, now)
         return
     if before is None or after["generation"] != before["generation"] or after["rid"] != before["rid"]:
-        if before is not None:
+        queued, made = (None, None) if before is None else changes.get(Key(f"Q#{before['rid']}", "Q"), (None, None))
+        if before is not None and not (_steps_up(changes) and queued is None and made is not None):
             yield "I-4: a live grant was overwritten"
         yield from _installed(world, changes, after, now)
         return
@@ -277,11 +292,17 @@ def _installed(world: "World", changes: Mapping[Key, Change], grant: Item, now: 
     held, left = changes.get(Key(f"Q#{grant['rid']}", "Q"), (None, None))
     if held is None or left is not None or held.get("lease") != exchange["SK"].split("#")[2]:
         yield "I-3: installed without the hold"
-    if before is None or after is None or before["state"] != "authorizing" or after["state"] != "ready":
+    steps_up = exchange["kind"] == "step_up"
+    waits = "ready" if steps_up else "authorizing"
+    if before is None or after is None or before["state"] != waits or after["state"] != "ready":
         yield "I-5: installed at a connection that does not wait for it"
-    elif before["generation"] != grant["generation"]:
+    elif before["generation"] + steps_up != grant["generation"]:
         yield "I-5: installed at another generation"
-    yield from (f"I-9: installed although {each}" for each in blockers(world, pk, exchange["client"], exchange))
+    elif steps_up and before.get("step_up_exchange") != exchange["SK"].split("#")[2]:
+        yield "I-5: installed at a connection that does not wait for it"
+    queued_now = {f"{key.pk} is pending" for key, (old, new) in changes.items() if old is None and new is not None}
+    found = [each for each in blockers(world, pk, exchange["client"], exchange) if each not in queued_now]
+    yield from (f"I-9: installed although {each}" for each in found)
     for name in world.tokens_in(grant["use"]):
         token = world.ledger.tokens[name]
         if not token.alive and token.why_dead == "revoked":

@@ -691,7 +691,7 @@ class SimulatedClient:
 
     @property
     def optional_scopes(self) -> frozenset[str]:
-        return frozenset()
+        return frozenset({"more"})
 
     @property
     def required_scopes(self) -> frozenset[str] | None:

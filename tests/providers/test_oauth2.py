@@ -11,6 +11,7 @@ from quitclaim.domain.outcomes import IdentityOutcome
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
+from quitclaim.providers.spec import Catalogue
 from tests.providers.specs import CLIENT, SECRET
 
 REDIRECT = "https://app.example.com/callback/acme"
@@ -290,3 +291,14 @@ def test_no_request_has_a_secret_in_its_url_or_shows_one(spec_with):
         assert "acme.example.com" not in repr(request)
         others = {name: value for name, value in request.headers.items() if name != "Authorization"}
         assert "canary" not in repr(others)
+
+
+@pytest.mark.rule("RB-56")
+def test_RB_56_google_is_asked_for_consent_and_so_gives_a_refresh_token_each_time():
+    """By the shipped entry: without both parameters a second consent brings none."""
+    spec = Catalogue().get("google")
+    asked = AuthorizationAsked(REDIRECT, Secret("s"), "c", None, frozenset({"openid"}))
+
+    sent = parse_qs(urlsplit(oauth2.authorize_url(spec, CLIENT, asked)).query)
+
+    assert (sent["access_type"], sent["prompt"]) == (["offline"], ["consent"])

@@ -39,7 +39,7 @@ CUSTODY: Final = (
 """What the custody core keeps: exchanges, stops, refreshes, revocations and what unifies them."""
 
 CONNECTING: Final = frozenset(f"M-{number}" for number in range(1, 60)) | frozenset(
-    {"RB-49", "RB-50", "RB-51", "RB-52", "RB-54", "RB-55"}
+    {"RB-49", "RB-50", "RB-51", "RB-52", "RB-54", "RB-55", "RB-56"}
 )
 """Starting a connection, the hosted link and the callback; accounts at brokers and sign-in."""
 

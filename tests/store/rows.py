@@ -20,6 +20,7 @@ from quitclaim.domain.connect import (
     exchange_ends,
     importing,
     ready,
+    stepped_up,
 )
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.events import Event, EventKind
@@ -29,6 +30,7 @@ from quitclaim.domain.revocations import Claimed, Reach, Revocation, RevocationS
 from quitclaim.domain.sources import SourceProof, SourceStart, asked_for
 from quitclaim.domain.stop import Close
 from quitclaim.domain.tokens import Grant
+from quitclaim.flows.stop import queued_of
 from quitclaim.ports import Key
 from quitclaim.store.keys import (
     account_key,
@@ -286,6 +288,62 @@ INSTALL_REFUSALS = (
     Refusal("a grant is there", "grant main", taken(GRANT)),
     Refusal("the transition was told", "event", event_taken(EventKind.CONNECTION_READY, "x-1")),
 )
+
+
+def replace_grant(stage: Stage) -> Act:
+    stage.installed()
+    exchange = replace(stage.stepping_up(number=2), subject=ACCOUNT, account=ACCOUNT)
+    owner, connection, barrier = stage.reads.fence(REF, CLIENT)
+    assert owner is not None
+    assert connection is not None
+    assert barrier is not None
+    old, after = stage.grant(), stepped_up(connection, exchange)
+    queued, grant = queued_of((old,), connection, stage.now), stage.a_grant(exchange)
+    return partial(
+        stage.connects.replace_grant, exchange, connection, after, owner, barrier, old, grant, queued, stage.now
+    )
+
+
+SECOND_EXCHANGE = exchange_key(REF, "x-2")
+SECOND_REVOCATION = revocation_key("r-2")
+REPLACE_REFUSALS = (
+    Refusal("the exchange is no longer held", "exchange", has(SECOND_EXCHANGE, outcome="cleanup")),
+    Refusal("the hold is over", "exchange", has(SECOND_EXCHANGE, hold_ends=1)),
+    Refusal("the sweep has the hold", "held revocation", has(SECOND_REVOCATION, lease="sweep")),
+    Refusal("the hold is settled", "held revocation", has(SECOND_REVOCATION, state="confirmed")),
+    Refusal("the hold is gone", "held revocation", gone(SECOND_REVOCATION)),
+    Refusal("the barrier moved", "barrier", moved(BARRIER)),
+    Refusal("another exchange is in flight", "barrier", has(BARRIER, in_flight="other#x-9")),
+    Refusal("a purge is open", "barrier", has(BARRIER, purges=frozenset({"google#1"}))),
+    *owner_moves(),
+    Refusal("the connection moved", "connection", moved(CONNECTION)),
+    Refusal("the old grant moved", "grant", moved(GRANT)),
+    Refusal("the old grant is gone", "grant", gone(GRANT)),
+    Refusal("the old grant is queued already", "revocation", taken(REVOCATION)),
+    Refusal("it is no member", "member", gone(member_key(CLIENT, ACCOUNT, REF))),
+    Refusal("the transition was told", "event", event_taken(EventKind.CONNECTION_READY, "x-2")),
+)
+
+
+def hold_of_a_step_up(stage: Stage) -> Act:
+    stage.installed()
+    exchange = stage.stepping_up(number=2, is_held=False)
+    held, revocation = stage.a_hold(exchange)
+    tokens = frozenset({held.fp or "", "fp-access"})
+    return partial(stage.connects.hold, exchange, held, revocation, stage.now, tokens=tokens)
+
+
+def drop_given_again(stage: Stage) -> Act:
+    stage.installed()
+    held, live = stage.stepping_up(number=2), stage.grant()
+    stage.stand_in.alter(SECOND_EXCHANGE, put={"fp": live.fp})
+    return partial(stage.connects.drop_given_again, replace(held, fp=live.fp), live, stage.now)
+
+
+def release_step_up(stage: Stage) -> Act:
+    stage.installed()
+    held = stage.stepping_up(number=2)
+    return partial(stage.stops.release_step_up, held, stage.now, with_revocation=True)
 
 
 def release(stage: Stage, *, connection: bool = True, with_revocation: bool = True, lapsed: bool = False) -> Act:
@@ -1074,6 +1132,48 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row("8 install without an account", partial(install, account=None), 7, INSTALL_REFUSALS),
+    Row("70 replace the grant", replace_grant, 9, REPLACE_REFUSALS),
+    Row(
+        "5 hold of a step-up",
+        hold_of_a_step_up,
+        3,
+        (
+            Refusal("the exchange is over", "exchange", has(SECOND_EXCHANGE, outcome="unconfirmed")),
+            Refusal("its window is over", "exchange", has(SECOND_EXCHANGE, ends=1)),
+            Refusal("its queue item is there", "revocation", taken(SECOND_REVOCATION)),
+            Refusal("it is the live grant's token", "grant", has(GRANT, fp="fp-x-2")),
+            Refusal("one of its tokens is the live grant's", "grant", has(GRANT, fp="fp-access")),
+        ),
+    ),
+    Row(
+        "71 given again",
+        drop_given_again,
+        5,
+        (
+            Refusal("the exchange is no longer held", "exchange", has(SECOND_EXCHANGE, outcome="cleanup")),
+            Refusal("another token is held", "exchange", has(SECOND_EXCHANGE, fp="fp-other")),
+            Refusal("the sweep has the hold", "held revocation", has(SECOND_REVOCATION, lease="sweep")),
+            Refusal("the hold is settled", "held revocation", has(SECOND_REVOCATION, state="confirmed")),
+            Refusal("the hold is gone", "held revocation", gone(SECOND_REVOCATION)),
+            Refusal("the live grant has another token", "grant", has(GRANT, fp="fp-other")),
+            Refusal("the live grant is of another life", "grant", has(GRANT, generation=7)),
+            Refusal("the live grant is gone", "grant", gone(GRANT)),
+            Refusal("another exchange is in flight", "barrier", has(BARRIER, in_flight="other#x-9")),
+            Refusal("the transition was told", "event", event_taken(EventKind.STEP_UP_FAILED, "x-2")),
+        ),
+    ),
+    Row(
+        "9 release of a step-up after a stop",
+        release_step_up,
+        4,
+        (
+            Refusal("the exchange is no longer held", "exchange", has(SECOND_EXCHANGE, outcome="cleanup")),
+            Refusal("the sweep has the hold", "revocation", has(SECOND_REVOCATION, lease="sweep")),
+            Refusal("the hold is settled", "revocation", has(SECOND_REVOCATION, state="confirmed")),
+            Refusal("another exchange is in flight", "barrier", has(BARRIER, in_flight="other#x-9")),
+            Refusal("the transition was told", "event", event_taken(EventKind.STEP_UP_FAILED, "x-2")),
+        ),
+    ),
     Row(
         "9 release",
         release,

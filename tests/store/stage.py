@@ -9,6 +9,7 @@ from typing import Any
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
+    STEP_UP,
     Authorization,
     Barrier,
     Connection,
@@ -22,6 +23,7 @@ from quitclaim.domain.connect import (
     lost,
     ready,
     started,
+    stepping_up,
     stopped,
 )
 from quitclaim.domain.events import Event, EventKind
@@ -266,6 +268,30 @@ class Stage:
         held, revocation = self.a_hold(exchange, **changes)
         self.connects.hold(exchange, held, revocation, self.now)
         return self.exchange(exchange.id, ref)
+
+    def stepping_up(self, number: int = 2, *, is_held: bool = True) -> Exchange:
+        """A wider grant waits for its owner beside the live one."""
+        owner, before, barrier = self.reads.fence(REF, CLIENT)
+        assert owner is not None
+        assert before is not None
+        name, generation = f"ticket-{number}", before.generation + 1
+        after = stepping_up(before, f"attempt-{number}", None)
+        ticket = Ticket(REF, generation, CLIENT, 0, self.now + TICKET_MS, step_up=after.step_up)
+        self.connects.start(Start(owner, before, after, ticket, digest(name), self.now))
+        connection, found = self.connection(), self.reads.ticket(name)
+        assert found is not None
+        made = replace(self.an_authorization(connection), generation=generation, step_up=after.step_up)
+        self.connects.visit(found, digest(name), made, f"state-of-{name}", self.now)
+        authorization = self.reads.authorization(f"state-of-{name}")
+        assert authorization is not None
+        exchange = replace(self.an_exchange(number=number), kind=STEP_UP, generation=generation)
+        resolved = self.reads.resolved(OWNER, barrier)
+        self.connects.begin(authorization, f"state-of-{name}", connection, owner, resolved, exchange)
+        if not is_held:
+            return self.exchange(exchange.id)
+        held, revocation = self.a_hold(self.exchange(exchange.id))
+        self.connects.hold(self.exchange(exchange.id), held, revocation, self.now)
+        return self.exchange(exchange.id)
 
     def a_grant(self, exchange: Exchange, reach: Reach = Reach.FAMILY, pair: str = "main") -> Grant:
         return Grant(

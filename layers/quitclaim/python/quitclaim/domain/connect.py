@@ -17,6 +17,7 @@ from quitclaim.domain.errors import (
     StateInvalidError,
     StateReplayedError,
     StateSupersededError,
+    StepUpNotPossibleError,
 )
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.ids import ConnectionRef
@@ -32,6 +33,7 @@ from quitclaim.domain.limits import (
     WRONG_CODES,
 )
 from quitclaim.domain.revocations import Revocation, RevocationState
+from quitclaim.domain.tokens import MAIN
 
 if TYPE_CHECKING:
     from quitclaim.domain.sources import Source
@@ -81,12 +83,23 @@ class Connection:
     pairs: tuple[str, ...] = ()
     metadata: dict[str, str] | None = None
     """What the app noted at the newest start; nothing here reads it."""
+    step_up: str | None = None
+    """An attempt to get a wider grant while this one is live, as long as its link waits."""
+    step_up_exchange: str | None = None
+    """And once its code was sent."""
     v: int = 0
 
     @property
     def is_stopped(self) -> bool:
         """On its way to revoked, or there."""
         return self.state in STOPPED
+
+    def waits_for(self, exchange: "Exchange") -> bool:
+        """Whether a grant of *exchange* may become this connection's."""
+        if exchange.kind == STEP_UP:
+            is_next = self.generation + 1 == exchange.generation
+            return self.state is ConnectionState.READY and is_next and self.step_up_exchange == exchange.id
+        return self.is_authorizing_at(exchange.generation) and self.exchange == exchange.id
 
     def is_authorizing_at(self, generation: int) -> bool:
         """Whether the attempt of *generation* is the current one."""
@@ -198,6 +211,7 @@ class Ticket:
     return_to: str | None = None
     scopes: frozenset[str] = frozenset()
     """What the start asks for, where that is not what the client always asks for."""
+    step_up: str | None = None
     about: str | None = None
     """Who the provider is to expect and what its addresses need, sealed under the ticket, which is stored nowhere."""
     source: str | None = None
@@ -222,6 +236,7 @@ class Authorization:
     """What the provider was asked for: the client's settings may change before the callback (RB-52)."""
     reuses: bool | None = None
     """Whether a source is linked behind an account that is there already."""
+    step_up: str | None = None
     consumed_at: int | None = None
     discarded_at: int | None = None
     exchange: str | None = None
@@ -324,16 +339,68 @@ def started(
         closed_as=None,
         pairs=(),
         metadata=metadata,
+        step_up=None,
+        step_up_exchange=None,
+    )
+
+
+# --- step-up: a wider grant beside the live one ----------------------------------------------------------------------
+
+STEP_UP: Final = "step_up"
+"""Kind of an exchange whose grant takes the place of the connection's live one (U-6)."""
+SAME_GRANT: Final = "same_grant"
+"""Why one ends that brought the live grant's own token again."""
+
+
+def may_step_up(connection: Connection | None, facts: ProviderFacts) -> bool:
+    """
+    Whether a reconnect that names scopes may run beside the live grant; False where there is none, or one of several
+    pairs. Raises `StepUpNotPossibleError` where the provider's grants are not known to be independent: there the new
+    grant could end the old one before it is in, or the old one's revocation the new one.
+    """
+    if connection is None or connection.state is not ConnectionState.READY or connection.pairs != (MAIN,):
+        return False
+    if not facts.grants_are_independent:
+        raise StepUpNotPossibleError(connection_id=connection.ref.connection, provider=connection.provider)
+    return True
+
+
+def stepping_up(connection: Connection, attempt: str, metadata: dict[str, str] | None) -> Connection:
+    """The connection with an attempt beside its grant: as it was, until that is in."""
+    return replace(
+        connection, step_up=attempt, step_up_exchange=None, metadata=metadata if metadata else connection.metadata
+    )
+
+
+def sent(connection: Connection, exchange: Exchange) -> Connection:
+    """The connection once the exchange is on record."""
+    if exchange.kind == STEP_UP:
+        return replace(connection, step_up=None, step_up_exchange=exchange.id)
+    return replace(connection, phase=Phase.EXCHANGING, exchange=exchange.id)
+
+
+def stepped_up(connection: Connection, exchange: Exchange) -> Connection:
+    """The connection once the wider grant is installed: ready as before, one generation on."""
+    after = ready(connection, exchange, connection.pairs)
+    return replace(
+        after, generation=connection.generation + 1, exchange=exchange.id, step_up=None, step_up_exchange=None
     )
 
 
 # --- link and callback -----------------------------------------------------------------------------------------------
 
 
-def refusal_of_link(connection: Connection | None, generation: int) -> QuitclaimError | None:
-    """Why a link or callback of *generation* no longer serves this connection; None if it does (phase link)."""
+def refusal_of_link(
+    connection: Connection | None, generation: int, step_up: str | None = None
+) -> QuitclaimError | None:
+    """
+    Why a link or callback of *generation* no longer serves this connection; None if it does (phase link, or ready and
+    at this attempt to *step_up*).
+    """
     if connection is None:
         return StateInvalidError()
+    if step_up is not None:
+        return _refusal_of_step_up(connection, generation, step_up)
     if connection.generation != generation:
         return StateSupersededError()
     if connection.state is ConnectionState.AUTHORIZING and connection.phase is Phase.LINK:
@@ -353,6 +420,15 @@ def refusal_of_source_link(connection: Connection | None, generation: int) -> Qu
     if connection.generation != generation or connection.state is not ConnectionState.READY:
         return StateSupersededError()
     return None
+
+
+def _refusal_of_step_up(connection: Connection, generation: int, step_up: str) -> QuitclaimError | None:
+    if connection.state is ConnectionState.READY and connection.generation + 1 == generation:
+        if connection.step_up == step_up:
+            return None
+        if connection.step_up is None and connection.step_up_exchange is not None:
+            return StateReplayedError()
+    return StateSupersededError()
 
 
 def may_visit(ticket: Ticket, now: int) -> bool:
@@ -424,8 +500,8 @@ def is_last_wrong_code(exchange: Exchange) -> bool:
 def is_awaiting_confirmation(connection: Connection, exchange: Exchange | None, now: int) -> bool:
     """Derived, never stored: a hold must not depend on the connection."""
     return (
-        connection.state is ConnectionState.AUTHORIZING
-        and exchange is not None
+        exchange is not None
+        and connection.waits_for(exchange)
         and exchange.outcome is ExchangeOutcome.HELD
         and exchange.use is not None
         and (exchange.hold_ends or 0) > now
@@ -437,11 +513,12 @@ def is_awaiting_confirmation(connection: Connection, exchange: Exchange | None, 
 CODE: Final = "code"
 LINK: Final = "link"
 """Kinds of exchanges that a browser comes back to: with a code, or from the pages of a broker."""
+OF_A_CODE: Final = frozenset({CODE, STEP_UP})
 IMPORT: Final = "import"
 """Of one that takes over a grant which the app holds already."""
 SIGN_IN: Final = "sign_in"
 """Of one that makes an account at a broker for an app's SDK to sign in to."""
-IN_A_BROWSER: Final = frozenset({CODE, LINK})
+IN_A_BROWSER: Final = frozenset({CODE, STEP_UP, LINK})
 
 
 @dataclass(frozen=True)
@@ -476,14 +553,14 @@ def may_leave_a_grant(exchange: Exchange, facts: ProviderFacts | None) -> bool:
     """
     Whether an exchange whose answer nobody saw may have made a grant that nobody holds.
 
-    A code may. A refresh for an import may wherever a refresh gives a new refresh token: its successor is lost then,
-    whether the app's token is spent by it or lives on. Where none does, the grant is the app's as before. *facts* is
-    None where the client is no longer set up. An account at a broker gives access to nothing by itself, and the next
-    attempt finds it by its reference.
+    A code may, of either kind. A refresh for an import may wherever a refresh gives a new refresh token: its successor
+    is lost then, whether the app's token is spent by it or lives on. Where none does, the grant is the app's as before.
+    *facts* is None where the client is no longer set up. An account at a broker gives access to nothing by itself, and
+    the next attempt finds it by its reference.
     """
     if exchange.kind == IMPORT:
         return facts is None or facts.rotates != "no"
-    return exchange.kind == CODE
+    return exchange.kind in OF_A_CODE
 
 
 def importing(connection: Connection | None, exchange: Exchange, provider: str) -> Connection:
@@ -604,6 +681,8 @@ def stopped(connection: Connection, now: int, effect_ms: int) -> Connection:
         requested=None,
         step=None,
         pairs=(),
+        step_up=None,
+        step_up_exchange=None,
     )
 
 
@@ -621,6 +700,8 @@ def lost(connection: Connection, reason: str) -> Connection:
         lapse_at=None,
         exchange=None,
         pairs=(),
+        step_up=None,
+        step_up_exchange=None,
     )
 
 

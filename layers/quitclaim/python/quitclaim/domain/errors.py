@@ -254,6 +254,15 @@ class StateConflictError(RefusedError):
     sentence = "The connection's state does not allow this."
 
 
+class StepUpNotPossibleError(RefusedError):
+    """A wider grant cannot be got beside the live one at this provider (U-6)."""
+
+    code = "STEP_UP_NOT_POSSIBLE"
+    sentence = (
+        "This provider's grants are not known to be independent: disconnect, then connect with the scopes you need."
+    )
+
+
 class ConnectionReconcilingError(RefusedError):
     """The provider is being asked what became of an earlier attempt."""
 

@@ -16,6 +16,7 @@ class EventKind(StrEnum):
 
     CONNECTION_READY = "connection.ready"
     CONNECTION_FAILED = "connection.failed"
+    STEP_UP_FAILED = "connection.step_up_failed"
     CONNECTION_REVOKING = "connection.revoking"
     CONNECTION_EXPIRING = "connection.expiring"
     CONNECTION_NEEDS_RECONNECT = "connection.needs_reconnect"

@@ -43,6 +43,8 @@ class ProviderFacts:
     manual_page: str | None
     connectable: bool = True
     """False where the provider has shut its authorization down: what there is can still be revoked."""
+    leaves_earlier_grants: bool = False
+    """A further consent of the same user is known to leave the grant that was there alone. Unknown is no."""
     account_is_subject: bool = False
     """Whether the account is what an ID token calls `sub`, so that the two must be the same (OIDC core 5.3.2)."""
     pkce: bool = True
@@ -76,6 +78,18 @@ class ProviderFacts:
     def taken(self, kind: str) -> str:
         """*kind* if a revocation of it can be sent at all, else `NO_REVOCATION`."""
         return kind if self.revocable and self.may_take(kind) else NO_REVOCATION
+
+    @property
+    def grants_are_independent(self) -> bool:
+        """
+        Whether two grants of one account are known to live beside each other, one of them can be revoked by a call that
+        leaves the other alone, and one that is given again is known again: by the refresh token, where there is one.
+
+        What is unknown, and any reach beyond the token itself, is no: a revocation too much cannot be taken back.
+        """
+        is_known_again = self.may_take("refresh_token") or (self.takes == "access" and not self.refreshable)
+        ends_itself_only = self.revocable and self.reach is Reach.TOKEN
+        return self.leaves_earlier_grants and ends_itself_only and is_known_again
 
     @property
     def may_rotate(self) -> bool:

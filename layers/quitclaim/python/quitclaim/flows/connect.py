@@ -21,6 +21,8 @@ from quitclaim.domain.connect import (
     KNOWN_ERRORS,
     LINK,
     PASSING_ERRORS,
+    SAME_GRANT,
+    STEP_UP,
     Authorization,
     Barrier,
     Blocker,
@@ -41,11 +43,14 @@ from quitclaim.domain.connect import (
     is_left_behind,
     link_of,
     may_start,
+    may_step_up,
     may_visit,
     ready,
     refusal_of_link,
     refusal_of_source_link,
     started,
+    stepped_up,
+    stepping_up,
 )
 from quitclaim.domain.errors import (
     BindingMismatchError,
@@ -78,6 +83,7 @@ from quitclaim.domain.errors import (
     StateMissingError,
     StateReplayedError,
     StateSupersededError,
+    StepUpNotPossibleError,
     StoreError,
     TimeIsUpError,
     WrongCodeError,
@@ -117,6 +123,7 @@ from quitclaim.domain.sources import (
 )
 from quitclaim.domain.tokens import MAIN, Grant, TokenPair, expiring_at, keep_alive_at
 from quitclaim.flows.revocations import finish_settled
+from quitclaim.flows.stop import queued_of
 from quitclaim.ports import Broker, Client, Clients, Clock, Deadline, Ids, Kick, Vault
 
 if TYPE_CHECKING:
@@ -223,7 +230,7 @@ def start(request: StartRequest, world: Connecting) -> Started:
         raise InvalidBodyError("source: this provider has none", field="source")
     key = _idempotency_digest(request)
     for turn in range(TRIES):
-        made_at = world.clock.now() + turn  # two links of one millisecond are two links
+        now = world.clock.now() + turn  # two links of one millisecond are two links
         owner, before, barrier = world.reads.fence(ref, client.name)
         if owner is not None and owner.is_deleted:
             raise OwnerDeletedError
@@ -236,11 +243,12 @@ def start(request: StartRequest, world: Connecting) -> Started:
         reuses = request.source is not None and is_established(before, client.name)
         check_proof(request.proof, ref, request.source, reuses=reuses)
         if reuses and owner is not None and before is not None:
-            done = _source_started(request, owner, before, client, key, about, made_at, world)
+            done = _source_started(request, owner, before, client, key, about, now, world)
             if done is not None:
                 return done
             continue
-        if not may_start(before, again=request.again):
+        steps_up = bool(request.again and request.scopes) and may_step_up(before, client.facts)
+        if not steps_up and not may_start(before, again=request.again):
             return Started(_found(before), None, None)
         if (
             not request.again
@@ -249,17 +257,22 @@ def start(request: StartRequest, world: Connecting) -> Started:
         ):
             return waiting
         resolved = _clear_of_settled(ref, barrier, client.name, world)
-        now = world.clock.now()
         _refuse_blocked(resolved, now)
         expires = now + TICKET_MS
-        after = started(before, ref, client.provider, client.name, expires, request.metadata)
-        if client.facts.is_broker:  # the account is made for this life of the connection: nobody chooses it
-            after = replace(after, subject=None, account=None)
-        ticket = world.vault.ticket(ref, after.generation, now)
+        if steps_up and before is not None:
+            after, generation = stepping_up(before, world.ids.new_id(), request.metadata), before.generation + 1
+        else:
+            after = started(before, ref, client.provider, client.name, expires, request.metadata)
+            if client.facts.is_broker:  # the account is made for this life of the connection: nobody chooses it
+                after = replace(after, subject=None, account=None)
+            generation = after.generation
+        ticket = world.vault.ticket(ref, generation, now)
         held = world.reads.held(resolved)
         record = None
         if key is not None:
-            told: dict[str, str | int] = {"generation": after.generation, "started_at": now, "expires_at": expires}
+            told: dict[str, str | int] = {"generation": generation, "started_at": now, "expires_at": expires}
+            if steps_up:
+                told["step_up"] = 1
             record = Idempotency(
                 ref.tenant, key, _request_digest(request, about, world), told, now + IDEMPOTENCY_TTL_MS
             )
@@ -269,12 +282,13 @@ def start(request: StartRequest, world: Connecting) -> Started:
             after=after,
             ticket=Ticket(
                 ref=ref,
-                generation=after.generation,
+                generation=generation,
                 client=client.name,
                 visits=0,
                 expires=expires,
                 return_to=request.return_to,
                 scopes=scopes,
+                step_up=after.step_up,
                 about=None if about is None else world.vault.seal_under_ticket(ticket, about),
                 source=request.source,
             ),
@@ -375,6 +389,10 @@ def _first_answer(request: StartRequest, key: str, about: Secret | None, world: 
     if "reuses" in answer:
         ticket = world.vault.ticket(request.ref, generation, int(answer["started_at"]))
         return Started(_found(world.reads.connection(request.ref)), ticket, expires)
+    if "step_up" in answer:
+        connection = replace(_found(world.reads.connection(request.ref)), generation=generation - 1)
+        ticket = world.vault.ticket(request.ref, generation, int(answer["started_at"]))
+        return Started(connection, ticket, expires)
     connection = started(None, request.ref, client.provider, client.name, expires, request.metadata)
     ticket = world.vault.ticket(request.ref, generation, int(answer["started_at"]))
     return Started(replace(connection, generation=generation), ticket, expires)
@@ -470,8 +488,10 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
     owner, connection, _ = world.reads.fence(found.ref, found.client)
     if owner is None or owner.deleted_at is not None:
         raise OwnerDeletedError
-    serves = refusal_of_source_link if found.reuses else refusal_of_link
-    refusal = serves(connection, found.generation)
+    if found.reuses:
+        refusal = refusal_of_source_link(connection, found.generation)
+    else:
+        refusal = refusal_of_link(connection, found.generation, found.step_up)
     if refusal is not None:
         raise refusal
     client = world.clients.named(found.client)
@@ -497,6 +517,7 @@ def open_link(ticket: Secret, base_url: str, world: Connecting) -> Visit:
         sealed=world.vault.seal_authorization(state_digest, found.ref, found.generation, secrets),
         return_to=found.return_to,
         scopes=scopes,
+        step_up=found.step_up,
     )
     asked = AuthorizationAsked(
         redirect_uri=redirect_uri(base_url, client),
@@ -855,7 +876,8 @@ def _outcome_again(
         exchange = world.reads.exchange(ref, exchange.id)
     if waited:
         connection = world.reads.connection(ref)
-    if connection is not None and exchange is not None and connection.exchange == exchange.id:
+    names = () if connection is None else (connection.exchange, connection.step_up_exchange)
+    if connection is not None and exchange is not None and exchange.id in names:
         if _is_at_work(exchange):
             return CallbackOutcome(ref.connection, client.provider, "in_progress", authorization.return_to)
         if exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) > world.clock.now():
@@ -885,7 +907,7 @@ def _refusal_again(
 ) -> QuitclaimError:
     """What a repeated callback is told whose first delivery brought nothing that stands (M-30, M-31)."""
     name = authorization.ref.connection
-    refusal = refusal_of_link(connection, authorization.generation)
+    refusal = refusal_of_link(connection, authorization.generation, authorization.step_up)
     if exchange is not None and not isinstance(refusal, StateSupersededError):
         if exchange.outcome is ExchangeOutcome.UNCONFIRMED and exchange.acknowledged is None:
             return CallbackRecoveryRequiredError(connection_id=name)
@@ -962,7 +984,7 @@ def _begin(
         owner, connection, barrier = world.reads.fence(ref, client.name)
         if owner is None or owner.deleted_at is not None:
             raise OwnerDeletedError
-        refusal = refusal_of_link(connection, authorization.generation)
+        refusal = refusal_of_link(connection, authorization.generation, authorization.step_up)
         if refusal is not None or connection is None:
             raise refusal or StateInvalidError()
         resolved = _clear_of_settled(ref, barrier, client.name, world)
@@ -973,7 +995,7 @@ def _begin(
         exchange = Exchange(
             ref=ref,
             id=world.ids.new_id(),
-            kind=kind,
+            kind=kind if authorization.step_up is None else STEP_UP,
             client=client.name,
             generation=authorization.generation,
             started=now,
@@ -1032,6 +1054,8 @@ class Consent:
     named: frozenset[str] | None
     proves: bool
     nonce: Secret | None
+    must_last: bool = False
+    """Whether it is to take the place of a grant that can be refreshed (RB-56)."""
 
     def granted(self, grant: TokenGrant | None) -> frozenset[str] | None:
         """By the token answer, else by the callback; None where neither names any (M-39, RB-55)."""
@@ -1049,13 +1073,17 @@ class Consent:
             return "insufficient_scope", "Not everything that is needed was granted."
         if self.proves and grant.id_token is None:
             return "id_token_missing", "The provider did not say whose account it is."
+        if self.must_last and grant.refresh_token is None:
+            return "no_refresh_token", "The provider gave a grant that ends by itself; the one before it stays."
         return None
 
 
 def _consent(callback: Callback, authorization: Authorization, nonce: Secret | None, client: Client) -> Consent:
     asked = authorization.scopes or client.scopes
     required = asked if client.required_scopes is None else asked & client.required_scopes
-    return Consent(asked, required, client.scopes_in_callback(callback.query), client.expects_id_token(asked), nonce)
+    must_last = authorization.step_up is not None and client.facts.refreshable
+    named = client.scopes_in_callback(callback.query)
+    return Consent(asked, required, named, client.expects_id_token(asked), nonce, must_last)
 
 
 @dataclass(frozen=True)
@@ -1101,6 +1129,27 @@ def _consent_to_account(client: Client) -> Consent:
     return Consent(client.scopes, frozenset(), None, proves=False, nonce=None)
 
 
+def _without_the_live(live: Grant, tokens: Tokens, exchange: Exchange, client: Client, world: Connecting) -> Tokens:
+    """
+    What a step-up brought, without what the provider gave again: that is the *live* grant's, which its revocation would
+    end (custody rule 7). Where nothing else came the attempt ends, with nothing queued: there is no second grant.
+    """
+    now, grant = world.clock.now(), tokens.grant
+    pairs = [tokens.materials]
+    if grant is not None:
+        pairs += [_material_of(each, grant, client, now) for each in grant.pairs.values()]
+    loose: list[Material] = []
+    for pair in pairs:
+        again = {each.kind for each in pair if world.vault.fingerprint(each.token) == live.fp}
+        # An access token beside a refresh token that was given again came of that one, as in a refresh.
+        ours = again | ({"access_token"} if "refresh_token" in again else set())
+        loose += [each for each in pair if each.kind not in ours]
+    if loose:
+        return Tokens(None, tuple(loose), is_whole=tokens.is_whole)
+    _end(exchange, SAME_GRANT, world, unconfirmed=False)
+    raise StepUpNotPossibleError(connection_id=exchange.ref.connection)
+
+
 def _hold(
     tokens: Tokens, exchange: Exchange, consent: Consent, client: Client, world: Connecting
 ) -> tuple[Exchange, TokenPair, Revocation]:
@@ -1109,7 +1158,7 @@ def _hold(
     what is needed is not sealed for use: nobody can confirm it, whatever happens after.
 
     Too late, or another grant is held already: it is due for revocation now instead, in a row that nothing can refuse
-    (D-2, D-30).
+    (D-2, D-30). The live grant's own token, given again, is neither held nor queued.
     """
     grant, now, name = tokens.grant, world.clock.now(), exchange.ref.connection
     pair = _pair_of(tokens, client)
@@ -1120,9 +1169,13 @@ def _hold(
     others = () if fault is not None or grant is None else _other_pairs(held, grant, client, world.vault, now)
     if confirms:
         held = replace(held, others=others)
+    returned = revocation.fp | {world.vault.fingerprint(each.token) for each in tokens.materials}
     try:
-        world.store.hold(exchange, held, revocation, now)
-    except MovedError:
+        world.store.hold(exchange, held, revocation, now, tokens=returned if exchange.kind == STEP_UP else frozenset())
+    except MovedError as moved:
+        live = moved.seen.get("grant")
+        if isinstance(live, Grant):
+            return _hold(_without_the_live(live, tokens, exchange, client, world), exchange, consent, client, world)
         _queue_late(exchange, revocation, client, world)
         _leave_behind(exchange, world)
         raise GrantNotInstalledError(connection_id=name) from None
@@ -1340,7 +1393,7 @@ def _identified(
     )
     if records or client.confirmation == "owner":  # else the install, which is next, looks at the connection
         connection = world.reads.connection(held.ref)
-        if connection is None or not connection.is_authorizing_at(held.generation) or connection.exchange != held.id:
+        if connection is None or not connection.waits_for(held):
             raise _released(held, "moved_on", world)
         if connection.subject is not None and connection.subject != subject:
             raise _released(held, "identity_mismatch", world)
@@ -1395,10 +1448,13 @@ def _until(now: int, seconds: int | None) -> int | None:
 def _release(exchange: Exchange, reason: str, world: Connecting) -> None:
     """
     Row 9: the hold ends without an install; its grant is due now. Where the sweep or another has it already, that is as
-    good; and where the table does not answer, the hold ends by itself.
+    good; and where the table does not answer, the hold ends by itself. What turns out to be the live grant's own token
+    is dropped instead.
     """
     with_revocation = True
     with _cleaning_up(world):
+        if exchange.kind == STEP_UP and _dropped(exchange, world):
+            return
         for _ in range(TRIES):
             connection = world.reads.connection(exchange.ref)
             try:
@@ -1410,6 +1466,21 @@ def _release(exchange: Exchange, reason: str, world: Connecting) -> None:
                 continue
             world.kick.revoke_now([exchange.rid])
             return
+
+
+def _dropped(held: Exchange, world: Connecting) -> bool:
+    """
+    Row 71: a step-up whose held grant is the live one, given again, ends with nothing queued: its revocation would end
+    the grant that serves. False, and nothing done, where it is a grant of its own, or somebody was faster.
+    """
+    live = world.reads.grant(held.ref, MAIN)
+    if live is None or live.fp != held.fp:
+        return False
+    try:
+        world.store.drop_given_again(held, live, world.clock.now())
+    except MovedError:
+        return False
+    return True
 
 
 # --- install ---------------------------------------------------------------------------------------------------------
@@ -1442,6 +1513,8 @@ def install(exchange: Exchange, client: Client, world: Connecting) -> Connection
         grants = _grants(exchange, revocation, client, now)
         after = ready(connection, exchange, tuple(each.pair for each in grants))
         try:
+            if exchange.kind == STEP_UP:
+                return _replace_grant(exchange, connection, owner, barrier, grants, world)
             world.store.install(exchange, connection, after, owner, barrier, grants, account, now)
         except MovedError as moved:
             if "exchange" in moved.seen and "connection" in moved.seen:
@@ -1469,17 +1542,44 @@ def _released(exchange: Exchange, reason: str, world: Connecting) -> GrantNotIns
     return GrantNotInstalledError(TOLD.get(reason), connection_id=name)
 
 
+def _replace_grant(
+    exchange: Exchange,
+    connection: Connection,
+    owner: Owner,
+    barrier: Barrier,
+    grants: tuple[Grant, ...],
+    world: Connecting,
+) -> Connection:
+    """
+    The wider grant in the place of the live one (row 70), whose revocation is due from then on. Raises `MovedError`
+    where the live one moved: read again. One pair takes the place of one: a grant that has more of them is released.
+
+    The two are compared first: of one token that was given twice nothing is queued, for that would end both.
+    """
+    now = world.clock.now()
+    old = world.reads.grant(connection.ref, MAIN)
+    if old is None or old.generation != connection.generation:
+        raise MovedError
+    if old.fp == exchange.fp:
+        _release(exchange, SAME_GRANT, world)
+        raise StepUpNotPossibleError(connection_id=connection.ref.connection)
+    if len(grants) != 1:
+        raise _released(exchange, "several_pairs", world)
+    (grant,) = grants
+    after = stepped_up(connection, exchange)
+    queued = queued_of((old,), connection, now)
+    world.store.replace_grant(exchange, connection, after, owner, barrier, old, grant, queued, now)
+    world.kick.revoke_now([queued.rid])
+    return after
+
+
 def _refusal_of_install(
     exchange: Exchange, owner: Owner | None, connection: Connection | None, revocation: Revocation | None, now: int
 ) -> str | None:
     """Why the held grant may not become the live one (F-60); None if it may."""
     if owner is None or owner.deleted_at is not None:
         return "owner_deleted"
-    if (
-        connection is None
-        or not connection.is_authorizing_at(exchange.generation)
-        or connection.exchange != exchange.id
-    ):
+    if connection is None or not connection.waits_for(exchange):
         return "moved_on"
     if connection.subject is not None and connection.subject != exchange.subject:
         return "identity_mismatch"
@@ -1571,10 +1671,12 @@ def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting
     if connection is None:
         raise ConnectionNotFoundError(connection_id=ref.connection)
     if connection.generation != generation:
+        if _is_stepped_up(connection, generation, code, world):
+            return connection
         raise GenerationMovedError(connection_id=ref.connection, generation=connection.generation)
     if connection.state not in (ConnectionState.AUTHORIZING, ConnectionState.READY) or connection.exchange is None:
         raise _refusal_of_confirm(connection)
-    exchange = world.reads.exchange(ref, connection.exchange)
+    exchange = world.reads.exchange(ref, connection.step_up_exchange or connection.exchange)
     if exchange is None:
         raise _refusal_of_confirm(connection)
     if not world.vault.is_confirm_code(code, exchange.id, exchange.started):
@@ -1591,6 +1693,16 @@ def confirm(ref: ConnectionRef, generation: int, code: Secret, world: Connecting
     if exchange.id_token is not None or (exchange.account is None and client.facts.has_identity):
         raise StateConflictError("Nobody has learned yet whose grant it is.", connection_id=ref.connection)
     return install(exchange, client, world)
+
+
+def _is_stepped_up(connection: Connection, generation: int, code: Secret, world: Connecting) -> bool:
+    """Whether this code has made the wider grant the live one already, which raised the generation."""
+    if connection.state is not ConnectionState.READY or connection.generation != generation + 1:
+        return False
+    exchange = world.reads.exchange(connection.ref, connection.exchange or "")
+    if exchange is None or exchange.kind != STEP_UP or exchange.outcome is not ExchangeOutcome.INSTALLED:
+        return False
+    return world.vault.is_confirm_code(code, exchange.id, exchange.started)
 
 
 def _refusal_of_confirm(connection: Connection) -> QuitclaimError:

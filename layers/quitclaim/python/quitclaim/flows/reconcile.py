@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
-    CODE,
+    OF_A_CODE,
     Connection,
     ConnectionState,
     Exchange,
@@ -161,7 +161,9 @@ def lapse_exchange(exchange: Exchange, world: Reconciling) -> None:
     now = world.clock.now()
     connection = world.reads.connection(exchange.ref)
     if exchange.outcome is ExchangeOutcome.OPEN and exchange.ends + GUARD_MS <= now:
-        unconfirmed = may_leave_a_grant(exchange, _facts(exchange.client, world) if exchange.kind != CODE else None)
+        unconfirmed = may_leave_a_grant(
+            exchange, _facts(exchange.client, world) if exchange.kind not in OF_A_CODE else None
+        )
         world.connects.end(exchange, connection, now, "no_answer", unconfirmed=unconfirmed, lapsed=True)
     elif exchange.outcome is ExchangeOutcome.HELD and (exchange.hold_ends or 0) + GUARD_MS <= now:
         is_free = world.reads.is_free(exchange)

@@ -54,9 +54,8 @@ def view(ref: ConnectionRef, *, reads: "Reads", clock: Clock) -> ConnectionView:
         raise OwnerDeletedError
     if connection is None:
         raise ConnectionNotFoundError(connection_id=ref.connection)
-    exchange = (
-        reads.exchange(ref, connection.exchange) if connection.exchange and _names_an_exchange(connection) else None
-    )
+    name = _exchange_of(connection)
+    exchange = reads.exchange(ref, name) if name is not None else None
     return _viewed(connection, exchange, clock.now())
 
 
@@ -66,21 +65,18 @@ def all_views(ref: OwnerRef, *, reads: "Reads", clock: Clock) -> list[Connection
     if owner is not None and owner.is_deleted:
         raise OwnerDeletedError
     connections = reads.connections(ref)
-    exchanges = reads.exchanges_of(ref) if any(map(_names_an_exchange, connections)) else []
+    exchanges = reads.exchanges_of(ref) if any(map(_exchange_of, connections)) else []
     return _views(connections, exchanges, clock.now())
 
 
-def _names_an_exchange(connection: Connection) -> bool:
-    """Whether an exchange has something to say of it."""
-    return connection.exchange is not None and not connection.is_stopped
+def _exchange_of(connection: Connection) -> str | None:
+    """The exchange that has something to say of it."""
+    return None if connection.is_stopped else connection.step_up_exchange or connection.exchange
 
 
 def _views(connections: Iterable[Connection], exchanges: Iterable[Exchange], now: int) -> list[ConnectionView]:
     by_name = {each.in_barrier: each for each in exchanges}
-    return [
-        _viewed(each, by_name.get(f"{each.ref.connection}#{each.exchange}") if _names_an_exchange(each) else None, now)
-        for each in connections
-    ]
+    return [_viewed(each, by_name.get(f"{each.ref.connection}#{_exchange_of(each)}"), now) for each in connections]
 
 
 def _viewed(connection: Connection, exchange: Exchange | None, now: int) -> ConnectionView:

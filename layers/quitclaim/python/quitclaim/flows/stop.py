@@ -224,8 +224,26 @@ def _commit(
             idempotency=idempotency,
         )
     )
-    world.kick.revoke_now(sorted(rids))
+    beside = None if by_deletion else _release_step_up(connection, barrier.in_flight if barrier else None, now, world)
+    world.kick.revoke_now(sorted(rids | ({beside} if beside else set())))
     return after
+
+
+def _release_step_up(connection: Connection, in_flight: str | None, now: int, world: Stopping) -> str | None:
+    """
+    An attempt beside the grant that was just stopped ends with it; the id of what is due for it. A crash before it, or
+    a refusal: nobody can confirm it any more, and its hold ends by itself.
+    """
+    if connection.step_up_exchange is None or in_flight != f"{connection.ref.connection}#{connection.step_up_exchange}":
+        return None
+    held = world.reads.exchange(connection.ref, connection.step_up_exchange)
+    if held is None or held.outcome is not ExchangeOutcome.HELD:
+        return None
+    try:
+        world.store.release_step_up(held, now, with_revocation=world.reads.is_free(held))
+    except MovedError:
+        return None
+    return held.rid
 
 
 def _held(connection: Connection, in_flight: str | None, world: Stopping) -> Exchange | None:

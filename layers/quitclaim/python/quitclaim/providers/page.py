@@ -29,7 +29,7 @@ UNKNOWN: Final = {
     "removal notice.",
     "refresh.idle_limit_s": "Nothing is refreshed to keep it alive; the first refusal tells.",
     "refresh.absolute_limit_s": "The app is told of an end only where an answer names one.",
-    "refresh.one_live_token": "A further exchange is taken to leave the grant that is there alone.",
+    "refresh.one_live_token": "No wider grant is asked for beside a live one.",
     "revocation": "Nothing is called. Every stop ends in a removal notice with the provider's page, as far as it is "
     "known, and waits for the owner's word.",
     "revocation.supported": "As `revocation`.",
@@ -208,6 +208,8 @@ def refresh_of(entry: Entry) -> str:
         said += f"; dead {told.absolute_limit_s // 86_400} days after the consent"
     if told.one_live_token == "yes":  # noqa: S105 - a fact
         said += "; connecting again ends the grant that was there"
+    elif told.one_live_token == "no":  # noqa: S105 - a fact
+        said += "; connecting again leaves the grant that was there alone"
     return said
 
 

@@ -314,6 +314,7 @@ class ProviderSpec:
             access_ttl_ms=lifetime * 1000 if isinstance(lifetime, int) else None,
             manual_page=self.revocation.manual_page,
             connectable=self.status == "active",
+            leaves_earlier_grants=self.refresh.one_live_token == "no",  # noqa: S105 - a fact
             account_is_subject=self.oidc is not None
             and (self.identity.in_id_token is not None or self.identity.field == "sub"),
             pkce=self.authorize.pkce != "none",

@@ -40,7 +40,10 @@ class OfConnection(Told):
 
 
 class ConnectionReady(OfConnection):
-    """A grant is installed: access tokens are handed out. Above generation 1 the connection came back."""
+    """
+    A grant is installed: access tokens are handed out. Above generation 1 the connection came back, or a wider grant
+    took the place of the one before.
+    """
 
     kind: Literal[EventKind.CONNECTION_READY]
 
@@ -50,6 +53,16 @@ class ConnectionFailed(OfConnection):
 
     kind: Literal[EventKind.CONNECTION_FAILED]
     reason: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$", description="As `failure` of the connection.")]
+
+
+class ConnectionStepUpFailed(OfConnection):
+    """
+    An attempt to get a wider grant ended without one: the connection is as it was, with the grant of the generation
+    before the one that is named here.
+    """
+
+    kind: Literal[EventKind.STEP_UP_FAILED]
+    reason: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$")]
 
 
 class ConnectionRevoking(OfConnection):
@@ -138,6 +151,7 @@ class PurgeCompleted(OfConnection):
 MODELS: Final[dict[EventKind, type[Told]]] = {
     EventKind.CONNECTION_READY: ConnectionReady,
     EventKind.CONNECTION_FAILED: ConnectionFailed,
+    EventKind.STEP_UP_FAILED: ConnectionStepUpFailed,
     EventKind.CONNECTION_REVOKING: ConnectionRevoking,
     EventKind.CONNECTION_NEEDS_RECONNECT: ConnectionNeedsReconnect,
     EventKind.CONNECTION_EXPIRING: ConnectionExpiring,

@@ -81,9 +81,9 @@ class Commit:
         """Remove an item."""
         self._writes.append(Named(Delete(key, when), name, read))
 
-    def check(self, name: str, key: Key, when: Condition) -> None:
+    def check(self, name: str, key: Key, when: Condition, read: Callable[[Item], Any] | None = None) -> None:
         """Hold the commit to an item that it does not change."""
-        self._writes.append(Named(Check(key, when), name, None))
+        self._writes.append(Named(Check(key, when), name, read))
 
     def has(self, name: str) -> bool:
         """Whether a write of that name is in it."""

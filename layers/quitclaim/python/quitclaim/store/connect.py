@@ -1,14 +1,16 @@
 """
-The writes of connecting: rows 1-15, 62 and 63 of the table of writes (docs/table.md), in the order of a connection.
+The writes of connecting: rows 1-15, 62, 63, 70 and 71 of the table of writes (docs/table.md), in the order of a
+connection.
 
 Each method commits what was seen → what shall be, or raises `MovedError` naming what did not hold.
 """
 
-from dataclasses import replace
 from typing import Final
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
+    SAME_GRANT,
+    STEP_UP,
     Authorization,
     Barrier,
     Connection,
@@ -18,11 +20,11 @@ from quitclaim.domain.connect import (
     ExchangeOutcome,
     Idempotency,
     Owner,
-    Phase,
     Resolved,
     Start,
     Ticket,
     failed,
+    sent,
 )
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.events import Event, EventKind
@@ -36,7 +38,7 @@ from quitclaim.domain.limits import (
 )
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.sources import Source, SourceProof, SourceStart, SourceStatus
-from quitclaim.domain.tokens import Grant
+from quitclaim.domain.tokens import MAIN, Grant
 from quitclaim.ports import (
     NEW_ITEM,
     THERE,
@@ -75,7 +77,7 @@ from quitclaim.store.keys import (
     source_key,
     ticket_key,
 )
-from quitclaim.store.reads import exchange_of
+from quitclaim.store.reads import exchange_of, grant_of
 from quitclaim.store.stamps import (
     account_item,
     connection_item,
@@ -155,8 +157,13 @@ def add_release(
         )
 
 
+def failure_of(exchange: Exchange) -> EventKind:
+    """What the app is told when an exchange ends without an install."""
+    return EventKind.STEP_UP_FAILED if exchange.kind == STEP_UP else EventKind.CONNECTION_FAILED
+
+
 class ConnectStore:
-    """Rows 1-15, 62 and 63."""
+    """Rows 1-15, 62, 63, 70 and 71."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -199,7 +206,7 @@ class ConnectStore:
             if other is not None and other.ref != ref and other.is_authorizing_at(held.generation):
                 self._put_connection(commit, other, failed(other, "superseded"), now)
             body = {"reason": "superseded", "generation": held.generation}
-            add_event(commit, Event(EventKind.CONNECTION_FAILED, held.ref, held.id, now, body))
+            add_event(commit, Event(failure_of(held), held.ref, held.id, now, body))
         commit.run()
 
     def start_source(self, start: SourceStart, proof: SourceProof | None) -> None:
@@ -308,7 +315,7 @@ class ConnectStore:
                 remove=("sealed",),
             ),
         )
-        self._put_connection(commit, connection, replace(connection, phase=Phase.EXCHANGING, exchange=exchange.id), now)
+        self._put_connection(commit, connection, sent(connection, exchange), now)
         commit.check("owner", owner_key(ref.of_owner), owner_holds(owner))
         before = resolved.barrier
         after = Barrier(in_flight=exchange.in_barrier, owed=resolved.still_owed)
@@ -322,12 +329,22 @@ class ConnectStore:
             commit.create("revocation", revocation_key(revocation.rid), "revocation", revocation_item(revocation))
         commit.run()
 
-    def hold(self, exchange: Exchange, held: Exchange, revocation: Revocation, now: int) -> None:
+    def hold(
+        self,
+        exchange: Exchange,
+        held: Exchange,
+        revocation: Revocation,
+        now: int,
+        *,
+        tokens: frozenset[str] = frozenset(),
+    ) -> None:
         """
         Row 5 (class L). The returned grant is sealed in the queue, leased to its exchange until `hold_ends`; nothing
         else is touched.
 
-        Raises `MovedError` when the exchange is over or holds another grant: then row 13.
+        *tokens*: of a step-up, the fingerprints of all that was returned; none of them may be the live grant's, for
+        what is queued is due for revocation one day. Raises `MovedError` when the exchange is over or holds another
+        grant: then row 13; where it has seen the *grant*, its token was given again, and it is left out.
         """
         commit = self._commit()
         stored = {name: value for name, value in attributes(held).items() if name in HELD_ATTRIBUTES}
@@ -342,6 +359,9 @@ class ConnectStore:
             exchange_of,
         )
         commit.create("revocation", revocation_key(revocation.rid), "revocation", revocation_item(revocation))
+        if tokens:
+            is_another = tuple(any_of(absent("PK"), Clause("fp", "<>", each)) for each in sorted(tokens))
+            commit.check("grant", grant_key(exchange.ref, MAIN), is_another, grant_of)
         try:
             commit.run()
         except MovedError as moved:
@@ -444,6 +464,86 @@ class ConnectStore:
                 "member", member_key(exchange.client, after.account, ref), "member", {"generation": after.generation}
             )
         add_event(commit, Event(EventKind.CONNECTION_READY, ref, exchange.id, now, {"generation": after.generation}))
+        commit.run()
+
+    def replace_grant(
+        self,
+        exchange: Exchange,
+        connection: Connection,
+        after: Connection,
+        owner: Owner,
+        barrier: Barrier,
+        old: Grant,
+        grant: Grant,
+        queued: Revocation,
+        now: int,
+    ) -> None:
+        """
+        Row 70. The wider grant takes the place of the live one, whose revocation is queued, unopened, in the same
+        commit (I-1, I-4). *queued* is that of *old*, as a stop would queue it; *old* is held to the version that was
+        read.
+
+        Refused: read again inside `hold_ends`, else release (row 9): the old grant stays.
+        """
+        ref = connection.ref
+        commit = self._commit()
+        commit.update(
+            "exchange",
+            Update(
+                exchange_key(ref, exchange.id),
+                held_until(now),
+                put={"outcome": ExchangeOutcome.INSTALLED.value},
+                remove=("use", "others", "id_token", *DUE),
+            ),
+            exchange_of,
+        )
+        commit.delete("held revocation", revocation_key(exchange.rid), still_of(exchange))
+        commit.update(
+            "barrier",
+            Update(
+                barrier_key(ref.of_owner, exchange.client),
+                (equals("v", barrier.v), equals("in_flight", exchange.in_barrier), absent("purges")),
+                remove=("in_flight",),
+                include={"owed": frozenset({queued.rid})},
+            ),
+        )
+        commit.check("owner", owner_key(ref.of_owner), owner_holds(owner))
+        self._put_connection(commit, connection, after, now)
+        key = grant_key(ref, grant.pair)
+        commit.create("grant", key, "grant", grant_item(grant), (equals("v", old.v),), version=old.v)
+        commit.create("revocation", revocation_key(queued.rid), "revocation", revocation_item(queued))
+        if after.account is not None:
+            member = Update(
+                member_key(exchange.client, after.account, ref), THERE, put={"generation": after.generation}
+            )
+            commit.update("member", member)
+        add_event(commit, Event(EventKind.CONNECTION_READY, ref, exchange.id, now, {"generation": after.generation}))
+        commit.run()
+
+    def drop_given_again(self, exchange: Exchange, live: Grant, now: int) -> None:
+        """
+        Row 71. What a step-up holds is the token of the *live* grant itself: the hold ends, and its queue item goes
+        without a revocation, which would end the grant that serves.
+
+        Held to that very token being the live one: nothing leaves the queue that is not kept elsewhere (I-1).
+        """
+        ref = exchange.ref
+        commit = self._commit()
+        commit.update(
+            "exchange",
+            Update(
+                exchange_key(ref, exchange.id),
+                (equals("outcome", ExchangeOutcome.HELD), equals("fp", live.fp)),
+                put={"outcome": ExchangeOutcome.ENDED.value, "reason": SAME_GRANT},
+                remove=("use", "others", "id_token", *DUE),
+            ),
+            exchange_of,
+        )
+        commit.delete("held revocation", revocation_key(exchange.rid), still_of(exchange))
+        commit.check("grant", grant_key(ref, live.pair), (equals("generation", live.generation), equals("fp", live.fp)))
+        self._leave_barrier(commit, exchange, include={})
+        body = {"reason": SAME_GRANT, "generation": exchange.generation}
+        add_event(commit, Event(EventKind.STEP_UP_FAILED, ref, exchange.id, now, body))
         commit.run()
 
     def release(
@@ -643,7 +743,7 @@ class ConnectStore:
     ) -> None:
         if connection is not None and connection.is_authorizing_at(exchange.generation):
             self._put_connection(commit, connection, failed(connection, reason), now)
-        kind = EventKind.EXCHANGE_UNCONFIRMED if unconfirmed else EventKind.CONNECTION_FAILED
+        kind = EventKind.EXCHANGE_UNCONFIRMED if unconfirmed else failure_of(exchange)
         add_event(
             commit, Event(kind, exchange.ref, exchange.id, now, {"reason": reason, "generation": exchange.generation})
         )

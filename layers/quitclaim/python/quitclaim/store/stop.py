@@ -3,7 +3,7 @@ The writes of a stop: rows 23-27 of the table of writes (docs/table.md). No prov
 (class S).
 """
 
-from quitclaim.domain.connect import Owner
+from quitclaim.domain.connect import Exchange, Owner
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.stop import Stop
@@ -82,6 +82,26 @@ class StopStore:
             commit.delete("member", member_key(client, stop.before.account, ref), ())
         add_event(commit, stop.event)
         add_idempotency(commit, stop.idempotency)
+        commit.run()
+
+    def release_step_up(self, held: Exchange, now: int, *, with_revocation: bool) -> None:
+        """
+        Row 9, of an attempt to get a wider grant whose connection was just stopped: nobody can confirm it any more, and
+        its grant is due now. Raises `MovedError`: it is over, or the sweep has its grant.
+        """
+        commit = new_commit(self._table, self._clock, self._ids)
+        add_release(commit, held, now, "stopped", held.client, with_revocation=with_revocation)
+        commit.update(
+            "barrier",
+            Update(
+                barrier_key(held.ref.of_owner, held.client),
+                (equals("in_flight", held.in_barrier),),
+                remove=("in_flight",),
+                include={"owed": frozenset({held.rid})},
+            ),
+        )
+        body = {"reason": "stopped", "generation": held.generation}
+        add_event(commit, Event(EventKind.STEP_UP_FAILED, held.ref, held.id, now, body))
         commit.run()
 
     # --- an owner ---
