@@ -490,6 +490,34 @@ def test_a_notice_stays_until_somebody_acknowledges_it(world: World, upkeep: Upk
     assert world.notice() == "not_needed"
 
 
+def test_notices_that_nobody_acknowledges_do_not_use_up_the_time_of_the_others(
+    world: World, upkeep: Upkeep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They stay due, in front of all that came later; only what may go is looked at by itself, and it goes."""
+    world.connect()
+    world.disconnect()
+    world.server.next("/revoke", *[answers(500)] * 999)
+    world.clock.move(ms=DEADLINE_MS + GUARD_MS)
+    world.minutes_pass(2)
+    assert world.notice() == "permission_removal_required"
+    (notice,) = (item for key, item in world.stand_in.everything().items() if key[0].startswith("Q#"))
+    for number in range(230):
+        rid = f"copy{number}"
+        copy = notice | {"PK": {"S": f"Q#{rid}"}, "d2": {"S": f"{notice['d2']['S'].split('#')[0]}#{rid}"}}
+        world.stand_in.client.put_item(TableName=world.stand_in.name, Item=copy)
+    world.acknowledge()
+    world.minutes_pass(20)
+    looked_at: list[object] = []
+    fence = world.reads.fence
+    monkeypatch.setattr(world.reads, "fence", lambda *asked: looked_at.append(asked) or fence(*asked))
+
+    upkeep.days_pass(2)
+
+    assert len(looked_at) == 1
+    assert len(world.items("revocation")) == 230
+    assert upkeep.faults == []
+
+
 @pytest.mark.rule("F-69")
 def test_what_a_running_stop_lists_stays(world: World, upkeep: Upkeep) -> None:
     """Closed is when everything is done; a purge that hangs keeps the record."""

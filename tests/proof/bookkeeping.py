@@ -120,9 +120,9 @@ class Books:
             if is_wide and "account" in item and item["account"] != hold.get("account"):
                 yield f"custody rule 12: whose grant {name} holds is known, and its hold does not know"
             if outcome == "held" and item["wrong"] < min(self.wrong_answers, WRONG_CODES - 1):
-                yield f"DESIGN 16: {self.wrong_answers} codes were wrong, and {name} has counted {item['wrong']}"
+                yield f"decision 0013: {self.wrong_answers} codes were wrong, and {name} has counted {item['wrong']}"
             if "use" in item and outcome != ("open" if item["kind"] == "import" else "held"):
-                yield f"DESIGN 16: {name} is {outcome} and still has its tokens"
+                yield f"decision 0013: {name} is {outcome} and still has its tokens"
             if "id_token" in item and outcome != "held":
                 yield f"F-7: {name} is {outcome} and still has its ID token"
             if "id_token" in item and "subject" in item:
@@ -237,17 +237,17 @@ class Books:
             is_finished = "finished" in item
             is_listed = rid in owed or f"r:{rid}" in acks
             if is_open and rid not in owed:
-                yield f"DESIGN 6: {rid} is owed, and the barrier does not say so"
+                yield f"lifecycle.md: {rid} is owed, and the barrier does not say so"
             if is_notice and not is_listed and self.held(rid) is None:
-                yield f"DESIGN 6: {rid} is a notice, and the barrier does not say so"
+                yield f"lifecycle.md: {rid} is a notice, and the barrier does not say so"
             if is_notice and is_finished and f"r:{rid}" not in acks:
-                yield f"DESIGN 6: the notice of {rid} is finished, and the barrier does not ask for its acknowledgement"
+                yield f"lifecycle.md: the notice of {rid} is finished, and the barrier asks for no acknowledgement"
             if is_finished and rid in owed and "exchange" not in item:  # of a hold: who ends the exchange may come last
-                yield f"DESIGN 6: {rid} is finished, and the barrier says that it is owed"
+                yield f"lifecycle.md: {rid} is finished, and the barrier says that it is owed"
             if "acknowledged" in item and is_finished and f"r:{rid}" in acks:
                 yield f"F-33: {rid} is acknowledged, and the barrier still asks for it"
         for rid in owed - self.revocations.keys():
-            yield f"DESIGN 6: the barrier lists {rid}, which is not there"
+            yield f"lifecycle.md: the barrier lists {rid}, which is not there"
         asked = {
             f"x:{item['SK'].split('#')[1]}#{item['SK'].split('#')[2]}"
             for item in self["exchange"]
@@ -298,10 +298,10 @@ class Books:
     def _told(self) -> Iterable[str]:
         for key, count in self._expected().items():
             if self.told[key] != count:
-                yield f"DESIGN 14: {key} was told {self.told[key]} times, not {count}"
+                yield f"events/README.md: {key} was told {self.told[key]} times, not {count}"
         for key, count in self.told.items():
             if count > 1 and key[1] != "revocation.released_shared":  # parked again is released again
-                yield f"DESIGN 14: {key} was told {count} times"
+                yield f"events/README.md: {key} was told {count} times"
         receipts = Counter((item["rid"], item["outcome"]) for item in self["receipt"])
         for rid, item in self.revocations.items():
             if "finished" in item and receipts[rid, item["state"]] != 1:
@@ -329,7 +329,7 @@ class Books:
             if not any(
                 self.told[pk, kind, id_] for id_ in ids for kind in ("connection.failed", "exchange.unconfirmed")
             ):
-                yield f"DESIGN 14: {name} failed, and nobody was told"
+                yield f"events/README.md: {name} failed, and nobody was told"
 
     def _expected(self) -> dict[tuple[str, str, str], int]:
         """Events that this state must have behind it."""

@@ -112,7 +112,7 @@ def faults_at_rest(world: World) -> list[str]:
             found.append(f"I-15: {item['SK']} of {item['PK']} still has {item['in_flight']} in flight")
         for rid in item.get("owed", ()):
             if not any(each["PK"] == f"Q#{rid}" for each in tables["revocation"]):
-                found.append(f"DESIGN 6: the barrier lists {rid}, which is not there")
+                found.append(f"lifecycle.md: the barrier lists {rid}, which is not there")
     return found
 
 

@@ -43,7 +43,7 @@ def handler_publish(ports: Ports) -> Any:
     for key in keys:
         item = ports.aside_item(key)
         if item is not None and "published" not in item and not ports.aside(lambda world: world.bus_out):
-            ports.neglected(f"DESIGN 14: {key.sk} was told of by the stream, and is not published")
+            ports.neglected(f"events/README.md: {key.sk} was told of by the stream, and is not published")
     return told
 
 

@@ -146,7 +146,7 @@ def handler_token(ref: ConnectionRef = REF) -> Handler:
             ports.violation(f"P-7: version {token.token_version} was handed out after its end")
         grant = ports.aside_item(key) or {}
         if grant.get("tv") == token.token_version == grant.get("suspect"):
-            ports.neglected("DESIGN 19: found good, and still suspect")
+            ports.neglected("row 22: found good, and still suspect")
         return token
 
     return run

@@ -103,7 +103,7 @@ def handler_report(ref: ConnectionRef = REF, version: int = 1) -> Handler:
         is_suspect = report(ref, MAIN, version, reads=ports.reads, store=ports.tokens, breaker=Unbroken())
         grant = ports.aside_item(Key(f"O#{ref.tenant}#{ref.owner}", f"G#{ref.connection}#{MAIN}"))
         if is_suspect and grant is not None and grant["tv"] == version and grant.get("suspect") != version:
-            ports.neglected(f"DESIGN 19: version {version} was reported, and nobody remembers")
+            ports.neglected(f"row 22: version {version} was reported, and nobody remembers")
         return is_suspect
 
     return run
@@ -156,7 +156,7 @@ def handler_confirm_held(ports: Ports) -> Any:
         return confirmed(ports, REF, code or Secret("code/none"), is_right=code is not None)
     except StateConflictError:
         if code is not None:
-            ports.neglected("DESIGN 16: the owner brought the right code, and is told to come later")
+            ports.neglected("decision 0013: the owner brought the right code, and is told to come later")
         raise
 
 

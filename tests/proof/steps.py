@@ -155,12 +155,12 @@ def _exchange(world: "World", changes: Mapping[Key, Change], before: Item | None
         if before["ends"] + GUARD_MS > now:
             yield "custody rule 2: acknowledged while a grant could still come"
     if after["wrong"] > max(before["wrong"], world.seen.wrong_codes):
-        yield f"DESIGN 16: {world.seen.wrong_codes} wrong codes were brought, and {after['wrong']} counted"
+        yield f"decision 0013: {world.seen.wrong_codes} wrong codes were brought, and {after['wrong']} counted"
     if after["wrong"] > before["wrong"]:
         if outcome != "held" or before["hold_ends"] <= now:
-            yield "DESIGN 16: a wrong code was counted where nothing waits for one"
+            yield "decision 0013: a wrong code was counted where nothing waits for one"
         if after["wrong"] >= WRONG_CODES:
-            yield "DESIGN 16: five wrong codes, and the grant still waits"
+            yield "decision 0013: five wrong codes, and the grant still waits"
 
 
 def _may_go(world: "World", item: Item, partition: str, is_notice: bool) -> bool:
@@ -447,9 +447,9 @@ def _ticket(world: "World", changes: Mapping[Key, Change], before: Item | None, 
     if before is None or after is None:
         return
     if after["visits"] > LINK_VISITS:
-        yield "DESIGN 4: a link was opened too often"
+        yield "row 2: a link was opened too often"
     if after["visits"] > before["visits"] and before["expires"] <= now:
-        yield "DESIGN 4: a link was opened after it had expired"
+        yield "row 2: a link was opened after it had expired"
 
 
 def _account(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
@@ -480,7 +480,7 @@ def _told(world: "World", changes: Mapping[Key, Change], before: Item | None, af
     if before is not None and "published" in before and before != after:
         yield "row 50: what is published was marked again"
     if marked is not None and event_of(dict(after)).public_id not in world.seen.heard:
-        yield f"DESIGN 14: {after['SK']} is marked as published, and the app has not heard of it"
+        yield f"events/README.md: {after['SK']} is marked as published, and the app has not heard of it"
 
 
 def _ring(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:

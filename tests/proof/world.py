@@ -243,7 +243,7 @@ class World:
         """The app is told; whatever has the same id says the same."""
         id_, says = notice.detail["id"], repr(sorted(notice.detail.items()))
         if self.seen.heard.setdefault(id_, says) != says:
-            self.violation(f"DESIGN 14: two events have the id {id_}")
+            self.violation(f"events/README.md: two events have the id {id_}")
 
     def proved(self, granted: frozenset[str], salvaged: frozenset[str]) -> None:
         """An answer to us brought these tokens: what the app did not have before is a grant."""

@@ -7,7 +7,7 @@ of their key only. Every step is a conditional write, so two runs at once are sa
 what fails is counted and stays due.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -197,24 +197,40 @@ def compact(deadline: Deadline, world: Maintaining, run: Maintained) -> None:
 
     One transaction each, in an order in which nothing names what is gone. Crash in between: what is left is due again,
     or is found by the next look at its owner.
+
+    What waits for its owner's word stays due, in front of all that came later: it costs three calls a hundred, and
+    nothing of its own, so that thousands of notices that nobody acknowledges do not use up the time of the others.
     """
     stop_before = _until(deadline, LAST_ITEM_MS)
     owners: set[OwnerRef] = set()
 
-    def one(item: Item) -> None:
-        revocation = world.reads.as_revocation(item)
+    def one(revocation: Revocation) -> None:
         if compact_revocation(revocation, world, run):
             owners.add(revocation.ref.of_owner)
 
     for shard in range(SHARDS):
-        for item in world.store.due_items("compact", shard, world.clock.now()):
+        for page in world.store.due_pages("compact", shard, world.clock.now()):
             if deadline.remaining_ms() < stop_before:
                 break
-            _each("compact", one, item, world, run)
+            for revocation in _compactable(page, world, run):
+                if deadline.remaining_ms() < stop_before:
+                    break
+                _each("compact", one, revocation, world, run)
     for owner in sorted(owners):
         if deadline.remaining_ms() < LAST_ITEM_MS:
             return
         _each("compact", lambda found: look_over(found, world, run), owner, world, run)
+
+
+def _compactable(page: Sequence[Item], world: Maintaining, run: Maintained) -> list[Revocation]:
+    """Those of a page that may go, or may if their owner is deleted, and it is."""
+    found: list[Revocation] = []
+    for item in page:
+        _each("compact", lambda each: found.append(world.reads.as_revocation(each)), item, world, run)
+    now = world.clock.now()
+    waiting = [each for each in found if not may_compact_revocation(each, now, owner_deleted=False)]
+    deleted = world.reads.deleted(each.ref.of_owner for each in waiting)
+    return [each for each in found if may_compact_revocation(each, now, owner_deleted=each.ref.of_owner in deleted)]
 
 
 def compact_revocation(revocation: Revocation, world: Maintaining, run: Maintained) -> bool:

@@ -68,14 +68,20 @@ class MaintainStore:
     # --- what is due ---
 
     def due_items(self, kind: str, shard: int, now: int) -> Iterator[Item]:
-        """What the index shows as due, earliest first, page by page, read consistently. What stays due is passed by."""
+        """What the index shows as due, earliest first, read consistently. What stays due is passed by."""
+        for page in self.due_pages(kind, shard, now):
+            yield from page
+
+    def due_pages(self, kind: str, shard: int, now: int) -> Iterator[list[Item]]:
+        """The same page by page: two calls for each."""
         after: Mapping[str, Any] | None = None
         while True:
             page = self._table.query_index(
                 "due", due_partition(kind, ANY_CLIENT, shard), upto=due_upto(now), limit=PAGE, after=after
             )
             keys = [Key(entry["PK"], entry["SK"]) for entry in page.items]
-            yield from (item for item in (self._table.batch_get(keys) if keys else []) if item is not None)
+            if keys:
+                yield [item for item in self._table.batch_get(keys) if item is not None]
             after = page.after
             if after is None:
                 return

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
@@ -41,6 +42,9 @@ from quitclaim.store.keys import (
     source_key,
     ticket_key,
 )
+
+KEYS_AT_ONCE: Final = 100
+"""DynamoDB's limit of a batch of reads."""
 
 
 def owner_of(item: Item | None) -> Owner | None:
@@ -176,6 +180,17 @@ class Reads:
         """The fence."""
         return owner_of(self._table.get(owner_key(owner)))
 
+    def deleted(self, owners: Iterable[OwnerRef]) -> frozenset[OwnerRef]:
+        """Those of the owners that are deleted; a hundred in one call."""
+        wanted, found = sorted(set(owners)), set()
+        for start in range(0, len(wanted), KEYS_AT_ONCE):
+            part = wanted[start : start + KEYS_AT_ONCE]
+            fences = map(owner_of, self._table.batch_get([owner_key(owner) for owner in part]))
+            found |= {
+                owner for owner, fence in zip(part, fences, strict=True) if fence is not None and fence.is_deleted
+            }
+        return frozenset(found)
+
     def exchange(self, ref: ConnectionRef, exchange: str) -> Exchange | None:
         """One exchange."""
         return exchange_of(self._table.get(exchange_key(ref, exchange)))
@@ -221,8 +236,8 @@ class Reads:
         """Revocations by id; None where one is missing."""
         wanted = sorted(rids)
         found: dict[str, Revocation | None] = {}
-        for start in range(0, len(wanted), 100):
-            part = wanted[start : start + 100]
+        for start in range(0, len(wanted), KEYS_AT_ONCE):
+            part = wanted[start : start + KEYS_AT_ONCE]
             found |= dict(
                 zip(part, map(revocation_of, self._table.batch_get([revocation_key(rid) for rid in part])), strict=True)
             )
