@@ -6,6 +6,7 @@ moved, so nothing waits. Exit 0 only if every step was verified; a step that fai
 seen, and where the logs are.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import httpx
 
@@ -212,6 +213,46 @@ def one_crash(tale: Tale, life: Life) -> str:
     )
 
 
+class Listener:
+    """The app's side of the event bus: a rule and a queue of its own, as it would have in its account."""
+
+    def __init__(self, stack: LocalStack) -> None:
+        bus, name = stack.resources["EventBus"], "demo-app"
+        self._sqs, events = stack.boto3_client("sqs"), stack.boto3_client("events")
+        self._url = self._sqs.create_queue(QueueName=name)["QueueUrl"]
+        attributes = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])["Attributes"]
+        events.put_rule(Name=name, EventBusName=bus, EventPattern=json.dumps({"source": ["quitclaim"]}))
+        events.put_targets(Rule=name, EventBusName=bus, Targets=[{"Id": name, "Arn": attributes["QueueArn"]}])
+        self.heard: dict[str, dict[str, Any]] = {}
+
+    def hears(self, kind: str, owner: str) -> bool:
+        """Take in what has come; whether the app knows by now that this happened to the owner."""
+        while messages := self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages", []):
+            for message in messages:
+                detail = json.loads(message["Body"])["detail"]
+                self.heard.setdefault(detail["id"], detail)
+                self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+        return any((each["kind"], each["owner"]) == (kind, owner) for each in self.heard.values())
+
+
+def what_the_app_heard(tale: Tale, listener: Listener) -> None:
+    """The events of both owners, each once by its id."""
+    expected = [
+        ("connection.revoked", "owner-1"),
+        ("connection.failed", "owner-2"),
+        ("revocation.confirmed", "owner-2"),
+    ]
+    tale.chapter("What the app heard meanwhile, on the event bus")
+    until(
+        lambda: True if all(listener.hears(kind, owner) for kind, owner in expected) else None,
+        "the end of both lives on the event bus",
+        lambda: ", ".join(each["kind"] for each in listener.heard.values()),
+    )
+    for each in sorted(listener.heard.values(), key=lambda detail: (detail["owner"], detail["at"])):
+        about = each.get("reason") or each.get("outcome") or each.get("closed_as") or ""
+        tale.say(f"{each['kind']:<22} {each['owner']} generation {each['generation']}  {about:<14} {each['id']}")
+
+
 def _consent_in_vain(life: Life, page: Page, ended: list[str]) -> None:
     try:
         ended.append(str(life.allow(page).status))
@@ -249,10 +290,12 @@ def main() -> int:
                     f"stack    {stack.base_url}  (up in {time.monotonic() - begun:.1f} s; state and logs in {STATE}/)"
                 )
                 tale.say(f"provider {provider.url}  (django-oauth-toolkit: PKCE, rotation, reuse protection, RFC 7009)")
+                listener = Listener(stack)
                 with Life(stack, provider, client, "owner-1", username="alice") as life:
                     one_life(tale, life)
                 with Life(stack, provider, client, "owner-2", username="bob") as life:
                     verdict = one_crash(tale, life)
+                what_the_app_heard(tale, listener)
     except (UnexpectedError, BrowserError, LocalStackError, httpx.HTTPError, TimeoutError, ValueError) as fault:
         expected, seen = getattr(fault, "expected", None), getattr(fault, "seen", fault)
         print("", file=sys.stderr)

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -32,11 +33,12 @@ from infra.local.gate import Gate
 from infra.local.http_front import HttpFront
 from infra.local.lambda_api import LambdaApi
 from infra.local.listeners import LOOPBACK, Listeners, free_port
-from infra.local.ministack import CREDENTIALS, MissingMiniStackError, remove_leftovers, start_ministack
+from infra.local.ministack import CREDENTIALS, MissingMiniStackError, aws_client, remove_leftovers, start_ministack
 from infra.local.principals import local_keys, local_principals
 from infra.local.resources import Provisioned, ProvisioningError, provision
 from infra.local.runtime_api import runtime_api
 from infra.local.schedules import Schedules
+from infra.local.sources import sources_of
 from infra.local.state import StateFolder
 from infra.local.template import ACCOUNT, REGION, Schedule, Template, TemplateError, read_template
 from infra.local.workers import Pool, Worker, worker_environment
@@ -167,6 +169,9 @@ class Supervisor:
         pools = self._make_pools(template, provisioned, ready)
         await self._serve(template, pools, keys, ports, ready)
         await asyncio.gather(*(worker.until_started() for worker in self._workers))
+        client = partial(aws_client, url=str(ready["ministack_url"]))
+        for source in await asyncio.to_thread(sources_of, template, provisioned.physical_ids, pools, client, tell):
+            self._run(source.run())
         folder.keep_ports(ports)
         folder.write_ready(ready)
         tell(f"the local stack is ready: {base_url} (control {ready['control_url']}, state {folder.root})")

@@ -87,6 +87,21 @@ class Schedule:
 
 
 @dataclass(frozen=True)
+class Source:
+    """An event source mapping: from which table's stream or queue a function is fed, and how (Lambda's defaults)."""
+
+    function: str
+    resource: str
+    is_stream: bool
+    batch_size: int
+    reports_items: bool
+    starts_at: str = "TRIM_HORIZON"
+    patterns: tuple[Json, ...] = ()
+    retries: int = 0
+    bisects: bool = False
+
+
+@dataclass(frozen=True)
 class Template:
     """The transformed template, taken apart."""
 
@@ -94,6 +109,7 @@ class Template:
     functions: tuple[Function, ...]
     routes: tuple[Route, ...]
     schedules: tuple[Schedule, ...]
+    sources: tuple[Source, ...]
     layers: tuple[Path, ...]
     resources: Json
     transformed: Json
@@ -125,6 +141,7 @@ def read_template(path: Path, stack_name: str) -> Template:
         functions=functions,
         routes=tuple(Route(r.method, r.path, names[r.function], r.signed) for r in routes),
         schedules=tuple(_schedules(resources, names)),
+        sources=tuple(_sources(resources, names)),
         layers=tuple(
             folder
             for layer in _of_type(resources, "AWS::Lambda::LayerVersion").values()
@@ -261,6 +278,32 @@ def _schedules(resources: Json, names: Mapping[str, str]) -> list[Schedule]:
             function = names[target["Arn"]["Fn::GetAtt"][0]]
             period_s = _period_s(logical_id, properties["ScheduleExpression"])
             found.append(Schedule(logical_id, function, period_s, target.get("Input")))
+    return found
+
+
+def _sources(resources: Json, names: Mapping[str, str]) -> list[Source]:
+    found = []
+    for logical_id, resource in sorted(_of_type(resources, "AWS::Lambda::EventSourceMapping").items()):
+        properties = resource["Properties"]
+        fed_from, attribute = properties["EventSourceArn"]["Fn::GetAtt"]
+        if attribute not in ("StreamArn", "Arn"):
+            raise TemplateError(f"{logical_id}: the local stack feeds from streams and queues, not from {attribute}")
+        is_stream = attribute == "StreamArn"
+        found.append(
+            Source(
+                function=names[properties["FunctionName"]["Ref"]],
+                resource=fed_from,
+                is_stream=is_stream,
+                batch_size=properties.get("BatchSize", 100 if is_stream else 10),
+                reports_items="ReportBatchItemFailures" in properties.get("FunctionResponseTypes", []),
+                starts_at=properties.get("StartingPosition", "LATEST"),
+                patterns=tuple(
+                    json.loads(each["Pattern"]) for each in properties.get("FilterCriteria", {}).get("Filters", [])
+                ),
+                retries=properties.get("MaximumRetryAttempts", 10_000),  # Lambda's default has no end
+                bisects=properties.get("BisectBatchOnFunctionError", False),
+            )
+        )
     return found
 
 
