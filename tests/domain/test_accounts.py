@@ -1,5 +1,7 @@
 """The external account: counts of what lives on it, and whether an exchange's grant may be dead on arrival."""
 
+from dataclasses import replace
+
 import pytest
 
 from quitclaim.domain.accounts import Account
@@ -25,5 +27,23 @@ def test_joining_and_leaving_are_each_others_inverse():
     account = Account(live=2, parked=1, killed_at=NOW, killed_by="r1", v=4)
 
     assert account.joined().live == 3
-    assert account.left().live == 1
-    assert account.joined().left() == account
+    assert account.left(NOW, is_loss=False).live == 1
+    assert replace(account.joined().left(NOW, is_loss=True), lost_at=None) == account
+
+
+@pytest.mark.parametrize(("is_loss", "left_at", "lost_at"), [(False, NOW, None), (True, None, NOW)])
+def test_who_leaves_is_remembered_by_how(is_loss, left_at, lost_at):
+    """Given up here, or ended by the provider."""
+    account = Account(live=1).left(NOW, is_loss=is_loss)
+
+    assert (account.left_at, account.lost_at) == (left_at, lost_at)
+
+
+def test_an_account_of_which_nothing_is_known_is_blank():
+    """What waits beside it is counted; with the last of it nothing is left to know."""
+    waiting = Account(v=3).keeping(1)
+
+    assert (waiting.waiting, waiting.is_blank) == (1, False)
+    assert waiting.keeping(1).keeping(-1).waiting == 1
+    assert waiting.keeping(-1).is_blank
+    assert not Account(left_at=NOW).is_blank

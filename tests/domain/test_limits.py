@@ -122,6 +122,18 @@ def test_a_webhook_is_bounded_in_every_direction():
     assert limits.STORED_BODY_BYTES + limits.PREPARED_BYTES < 390 * 1024, "an item of DynamoDB has 400 KB"
 
 
+def test_an_event_is_kept_long_enough_for_who_comes_back():
+    """A day parked, a week more for operators; who left is known longer than anything about them is kept."""
+    assert (limits.PARKED_MS, limits.KEPT_MS, limits.REMEMBERED_MS) == (DAY, 7 * DAY, 30 * DAY)
+    assert limits.PARKED_MS + limits.KEPT_MS < limits.REMEMBERED_MS <= limits.TRACE_TTL_MS
+
+
+def test_a_departure_is_never_taken_for_another_one():
+    """Three days in which it may mean a grant that left, five minutes of clocks, a check every ten."""
+    assert (limits.AFTERMATH_MS, limits.CLOCK_SKEW_MS, limits.CHECK_EVERY_MS) == (3 * DAY, 300 * SECOND, 600 * SECOND)
+    assert limits.AFTERMATH_MS > limits.DEADLINE_MS + limits.PARKED_MS
+
+
 def test_a_grant_is_looked_after_before_its_end():
     """At 80 % of an idle limit; a week before an absolute end, which an hour more does not move; half a run at most."""
     assert (limits.KEEP_ALIVE_PERCENT, limits.EXPIRING_MS, limits.SAME_END_MS) == (80, 7 * DAY, 3_600 * SECOND)

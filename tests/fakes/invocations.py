@@ -42,3 +42,17 @@ class RecordingHooks:
     def ask(self, call: HookCall, timeout_ms: int = 0) -> HookAnswer:
         self.asked.append(call)
         return HookAnswer(self.answers[call.kind](call))
+
+
+class RecordingForward:
+    """`ports.Forward`: remembers what was put before those who handle deliveries."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, str]] = []
+        self.replayed: list[tuple[str, str]] = []
+
+    def send(self, client: str, digest: str) -> None:
+        self.sent.append((client, digest))
+
+    def replay(self, client: str, account: str) -> None:
+        self.replayed.append((client, account))

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from quitclaim.domain.connect import Connection, Exchange
 from quitclaim.domain.errors import QuitclaimError
 from quitclaim.domain.ids import ConnectionRef, OwnerRef
+from quitclaim.domain.limits import FORWARD_MS
 from quitclaim.domain.secret import Secret
+from quitclaim.domain.webhooks import Delivery, DeliveryState, Prepared, Trust
 from quitclaim.flows import status as status_flow
 from quitclaim.flows.connect import (
     Callback,
@@ -27,6 +29,7 @@ from quitclaim.flows.connect import (
     open_link,
     start,
 )
+from quitclaim.flows.deliveries import Delivered, Delivering, deliver
 from quitclaim.flows.events import Published, Publishing, publish
 from quitclaim.flows.imports import Imported, ImportRequest, import_grant
 from quitclaim.flows.reconcile import Reconciled, Reconciling, reconcile
@@ -38,6 +41,7 @@ from quitclaim.runtime.wiring import PURPOSES
 from quitclaim.security.keys import KeyRing
 from quitclaim.security.vault import RingVault
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.deliveries import DeliveryStore
 from quitclaim.store.events import EventStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
@@ -45,12 +49,13 @@ from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.ring import RingTable
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
+from quitclaim.store.webhooks import WebhookStore
 from tests.fakes.bus import RecordingBus
 from tests.fakes.calls import CallsInTurn
 from tests.fakes.clock import Budget, MovableClock
 from tests.fakes.config import BASE_URL, MemoryClients, spec_with
 from tests.fakes.ids import SeededIds
-from tests.fakes.invocations import RecordingHooks, RecordingKick, RecordingReplay
+from tests.fakes.invocations import RecordingForward, RecordingHooks, RecordingKick, RecordingReplay
 from tests.fakes.provider import AcmeServer
 from tests.fakes.tables import FaultyTable, QuickTable, StandIn
 from tests.security.rings import ARN, FakeKms
@@ -62,6 +67,7 @@ CALLBACK_MS = 28_000
 TOKEN_MS = 23_000
 SWEEP_MS = 110_000
 RECONCILE_MS = 54_000
+DELIVER_MS = 48_000
 
 
 class World:
@@ -83,6 +89,7 @@ class World:
         self.bus = RecordingBus()
         self.hooks = RecordingHooks()
         self.hooks_failed: list[str] = []
+        self.forward = RecordingForward()
         self.faults: list[tuple[str, Exception]] = []
         self.reads = Reads(self.table)
         self._vaults: dict[str, RingVault] = {}
@@ -170,8 +177,26 @@ class World:
             clock=self.clock,
             kick=self.kick,
             replay=self.replay,
+            webhooks=WebhookStore(self.table, self.clock, self.ids),
+            forward=self.forward,
             on_fault=lambda kind, fault: self.faults.append((kind, fault)),
             on_hook=lambda kind, answer: self.hooks_failed.append(answer.outcome.value),
+        )
+
+    @cached_property
+    def delivering(self) -> Delivering:
+        """What handling an event works with."""
+        return Delivering(
+            self.reads,
+            WebhookStore(self.table, self.clock, self.ids),
+            DeliveryStore(self.table, self.clock, self.ids),
+            TokenStore(self.table, self.clock, self.ids),
+            self.stopping,
+            self.clients,
+            self.vault("deliver"),
+            self.clock,
+            self.replay,
+            on_fault=lambda kind, fault: self.faults.append((kind, fault)),
         )
 
     # --- what the app asks ---
@@ -255,6 +280,28 @@ class World:
         if outcome.confirm_code is not None:
             self.confirm(outcome.confirm_code, ref)
         return self.connection(ref)
+
+    # --- the provider's events ---
+
+    def accept(self, account: str = "alice", name: str = "event-1", **event: Any) -> str:
+        """An event of an account was verified and accepted; its digest."""
+        plain = {"trust": Trust.SIGNED, "sha256": "0" * 64, "size": 2, "kind": "thing.made"} | event
+        prepared = Prepared("acme", "acme", received_at=self.clock.now(), accounts=(account,), **plain)
+        body = self.vault("deliver").seal_delivery("acme", name, prepared, b"{}")
+        state, received = DeliveryState.ACCEPTED, self.clock.now()
+        delivery = Delivery("acme", name, "acme", state, received, 2, body=body, next=received + FORWARD_MS)
+        assert self.delivering.webhooks.accept(delivery)
+        return name
+
+    def deliver(self, name: str = "event-1", budget_ms: int = DELIVER_MS) -> Delivered:
+        """One attempt to handle it."""
+        return deliver("acme", name, Budget(budget_ms), self.delivering)
+
+    def delivery(self, name: str = "event-1", ref: ConnectionRef | None = None) -> Delivery:
+        """As it is stored; with *ref*, that connection's share."""
+        found = self.reads.delivery("acme", name, ref)
+        assert found is not None
+        return found
 
     # --- the schedules ---
 

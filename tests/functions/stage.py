@@ -30,7 +30,8 @@ from moto.dynamodb.models import dynamodb_backends
 from infra.local.events import HttpAnswer, answer_of
 from infra.local.template import Template, read_template
 from quitclaim.domain.ids import digest
-from quitclaim.domain.limits import BATCH
+from quitclaim.domain.limits import BATCH, FORWARD_MS
+from quitclaim.domain.webhooks import Delivery, DeliveryState, Prepared, Trust
 from quitclaim.ports import Update
 from quitclaim.providers import client as provider_client
 from quitclaim.providers.client import ProviderHttp
@@ -187,6 +188,7 @@ class Stage:
     raw: str = ""
     _capsys: pytest.CaptureFixture[str] | None = None
     _loaded: dict[str, ModuleType] = field(default_factory=dict)
+    _acceptor: ModuleType | None = None
     _offset_ms: int = 0
     _turn: int = 0
 
@@ -200,6 +202,7 @@ class Stage:
         # What moto need not know of the table is left out.
         wanted = ("AttributeDefinitions", "KeySchema", "GlobalSecondaryIndexes", "BillingMode")
         sdk("dynamodb").create_table(TableName=self.table, **{each: properties[each] for each in wanted})
+        self.queue_url = sdk("sqs").create_queue(QueueName=f"{self.name}-deliveries")["QueueUrl"]
         self.ring_key = sdk("kms").create_key()["KeyMetadata"]["Arn"]
         (self.folder / "acme.json").write_text(self.entry)
         (self.folder / "health.json").write_text(broker_text("health"))
@@ -288,6 +291,7 @@ class Stage:
             "QUITCLAIM_SWEEP_FUNCTION": f"{self.name}-revoke_sweep",
             "QUITCLAIM_ACCESS_TOKEN_FUNCTION": f"{self.name}-access_token",
             "QUITCLAIM_EVENT_BUS": f"{self.name}-bus",
+            "QUITCLAIM_DELIVERY_QUEUE": self.queue_url,
             "POWERTOOLS_METRICS_NAMESPACE": f"Quitclaim/{self.name}",
             "POWERTOOLS_LOG_LEVEL": "INFO",
             "POWERTOOLS_SERVICE_NAME": service,
@@ -324,7 +328,7 @@ class Stage:
         """
         (timeout,) = [each.timeout_s for each in template().functions if each.name == name]
         left = int(timeout * 1000) if remaining_ms is None else remaining_ms
-        names = names_of(table=self.table, ring_key=self.ring_key, stack=self.name)
+        names = names_of(table=self.table, ring_key=self.ring_key, queue=self.queue_url, stack=self.name)
         with CALLS.of(name, names, judges=False):  # whether it is on loopback, is asked for what is local alone
             handler = self.function(name).handler
         with CALLS.of(name, names):
@@ -353,6 +357,39 @@ class Stage:
         """What `access_token` was asked for, asynchronously."""
         mine = (f"{self.name}-access_token", "Event")
         return [payload for name, kind, payload in LAMBDA.asked if (name, kind) == mine]
+
+    # --- the provider's events ---
+
+    def accept(self, name: str, account: str | None = None, **event: Any) -> None:
+        """An event of the owner's account (or another) was verified and accepted: it is in the table, due in 30 s."""
+        if self._acceptor is None:  # an instance of its own, so that what it has read is not known to the one invoked
+            self._acceptor = self.cold_start("deliver")
+        parts = self._acceptor.wired.parts
+        now = parts.clock.now()
+        plain = {"trust": Trust.SIGNED, "sha256": "0" * 64, "size": 2, "kind": "thing.made"} | event
+        prepared = Prepared("acme", "acme", received_at=now, accounts=(account or self.owner,), **plain)
+        body = parts.vault.seal_delivery("acme", name, prepared, b"{}")
+        delivery = Delivery("acme", name, "acme", DeliveryState.ACCEPTED, now, 2, body=body, next=now + FORWARD_MS)
+        assert parts.webhooks.accept(delivery)
+
+    def deliver(self, *messages: Mapping[str, str] | str, remaining_ms: int | None = None) -> list[str]:
+        """What the queue's messages make the function do; which of them (`m0`, `m1` …) are to come again."""
+        bodies = [message if isinstance(message, str) else json.dumps(message) for message in messages]
+        records = [
+            {"messageId": f"m{number}", "receiptHandle": f"h{number}", "body": body, "eventSource": "aws:sqs"}
+            for number, body in enumerate(bodies)
+        ]
+        told = self.invoke("deliver", {"Records": records}, remaining_ms)
+        return [each["itemIdentifier"] for each in told["batchItemFailures"]]
+
+    def sent(self) -> list[dict[str, str]]:
+        """What was put into the queue of deliveries; it is empty afterwards."""
+        found: list[dict[str, str]] = []
+        while messages := sdk("sqs").receive_message(QueueUrl=self.queue_url, MaxNumberOfMessages=10).get("Messages"):
+            for message in messages:
+                found.append(json.loads(message["Body"]))
+                sdk("sqs").delete_message(QueueUrl=self.queue_url, ReceiptHandle=message["ReceiptHandle"])
+        return found
 
     # --- the app ---
 

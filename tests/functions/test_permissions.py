@@ -10,7 +10,18 @@ from typing import Final
 import httpx
 import pytest
 
-from quitclaim.domain.limits import COMPACT_MS, CONFIRM_MS, DEADLINE_MS, GUARD_MS, KEY_LIFE_MS, KEY_REST_MS, MINUTE
+from quitclaim.domain.limits import (
+    AFTERMATH_MS,
+    COMPACT_MS,
+    CONFIRM_MS,
+    DEADLINE_MS,
+    GUARD_MS,
+    KEY_LIFE_MS,
+    KEY_REST_MS,
+    MINUTE,
+    PARKED_MS,
+)
+from quitclaim.domain.webhooks import Trust
 from quitclaim.providers import transport
 from tests.fakes.provider import CLIENT_SECRET, after, answers, lost_answer
 from tests.functions.stage import CALLS, LAMBDA, Stage, answered, sdk, template
@@ -48,6 +59,8 @@ def passes(stage: Stage, ms: int) -> None:
         stage.invoke(name, SCHEDULE)
         for replay in stage.replays:
             stage.invoke("access_token", replay)
+        for message in stage.sent():
+            stage.deliver(message)
         LAMBDA.asked.clear()
     stage.invoke("publish", {"Records": stage.outbox()[-100:]})
 
@@ -136,6 +149,22 @@ def live(stage: Stage) -> None:
     passes(stage, MINUTE)
     passes(stage, 100 * MINUTE)  # it is kept alive, where its provider has an idle limit
     stopped(stage, "two")
+    passes(stage, MINUTE)
+
+    # events of the provider: one is handled, one is doubted, one waits for a grant, one is left to who has it
+    stage.connected("told")
+    stage.accept("event")
+    stage.accept("hint", deauthorizes=True, trust=Trust.SECRET)
+    stage.accept("early", account="bob")
+    passes(stage, MINUTE)
+    stage.accept("taken")
+    deliveries = stage.function("deliver").wired.delivering
+    deliveries.webhooks.claim(deliveries.reads.delivery("acme", "taken"), stage.now())
+    assert stage.deliver({"client": "acme", "digest": "taken"}) == ["m0"]
+    passes(stage, PARKED_MS)
+    passes(stage, AFTERMATH_MS)
+    stage.accept("left", deauthorizes=True)
+    passes(stage, MINUTE)
     passes(stage, MINUTE)
 
     # an answer that never came, one that came late, one without an account; a hold that nobody confirms, a denial

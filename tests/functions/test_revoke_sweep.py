@@ -62,6 +62,7 @@ def test_the_schedule_revokes_what_is_due(stage):
         "RevocationsInQuarantine": [0.0],
         "RemovalNotices": [0.0],
         "StopsOverdue": [0.0],
+        "DeliveriesUndelivered": [0.0],
     }
 
 

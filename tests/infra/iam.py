@@ -21,11 +21,14 @@ PURPOSE: Final = ("StringEquals", "kms:EncryptionContext:purpose")
 BUS_SOURCE: Final = ("StringEquals", "events:source")
 OF_THE_SERVICE: Final = frozenset(
     {
-        *("logs:CreateLogStream", "logs:PutLogEvents", "sqs:SendMessage"),
+        *("logs:CreateLogStream", "logs:PutLogEvents"),
         *("dynamodb:DescribeStream", "dynamodb:GetRecords", "dynamodb:GetShardIterator", "dynamodb:ListStreams"),
+        *("sqs:DeleteMessage", "sqs:GetQueueAttributes", "sqs:ReceiveMessage"),
     }
 )
-"""What Lambda itself does with a function's role: its log, its failed asynchronous calls, the stream that it reads."""
+"""What Lambda itself does with a function's role: its log, the stream that it reads, the queue that starts it."""
+FAILED_CALLS: Final = ("sqs:SendMessage", "${FailureQueue.Arn}")
+"""Likewise: its failed asynchronous calls."""
 IN_TRANSACTIONS: Final = {
     "Put": "PutItem",
     "Update": "UpdateItem",
@@ -112,8 +115,12 @@ def permissions_of(role: str) -> tuple[Permission, ...]:
 
 def granted(function: str) -> frozenset[str]:
     """Everything that its role may do and that is not the service's own."""
-    mine = (each for each in permissions_of(role_of(function)) if each.action not in OF_THE_SERVICE)
+    mine = (each for each in permissions_of(role_of(function)) if not _is_of_the_service(each))
     return frozenset(part for each in mine for part in each.parts())
+
+
+def _is_of_the_service(permission: Permission) -> bool:
+    return permission.action in OF_THE_SERVICE or (permission.action, permission.resource) == FAILED_CALLS
 
 
 # --- what really left ------------------------------------------------------------------------------------------------
@@ -225,6 +232,8 @@ def calls_of(service: str, operation: str, params: Mapping[str, Any]) -> Iterato
                 yield Call("events:PutEvents", f"event-bus/{entry['EventBusName']}", ((BUS_SOURCE, source),))
         case "lambda", "Invoke":
             yield Call("lambda:InvokeFunction", params["FunctionName"])
+        case "sqs", "SendMessage" | "ChangeMessageVisibility":
+            yield Call(f"sqs:{operation}", params["QueueUrl"])
         case _:
             raise AssertionError(f"a call that this evaluation does not know: {service} {operation}")
 
@@ -237,7 +246,7 @@ def _partition(told: Mapping[str, Any]) -> str:
     return str((told.get("Key") or told["Item"])["PK"]["S"])
 
 
-def names_of(*, table: str, ring_key: str, stack: str) -> dict[str, str]:
+def names_of(*, table: str, ring_key: str, queue: str, stack: str) -> dict[str, str]:
     """How the resources of a stack are called in the template."""
     arn = "arn:${AWS::Partition}:%s:${AWS::Region}:${AWS::AccountId}:"
     functions = {f"{stack}-{name}": f"${{{logical_id}.Arn}}" for name, logical_id in function_ids().items()}
@@ -245,6 +254,7 @@ def names_of(*, table: str, ring_key: str, stack: str) -> dict[str, str]:
         ring_key: "${RingKey.Arn}",
         table: "${Table.Arn}",
         f"event-bus/{stack}-bus": "${EventBus.Arn}",
+        queue: "${DeliveryQueue.Arn}",
         **functions,
         f"parameter/quitclaim/{stack}": (arn % "ssm") + "parameter/quitclaim/${AWS::StackName}",
         f"parameter/quitclaim-hooks/{stack}": (arn % "ssm") + "parameter/quitclaim-hooks/${AWS::StackName}",

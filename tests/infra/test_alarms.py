@@ -20,9 +20,12 @@ MISSING_DATA = {
     "EventsUnpublished": "ignore",
     "PublishBehind": "notBreaching",
     "HooksFailing": "notBreaching",
+    "DeliveriesUndelivered": "ignore",
+    "DeliveriesLate": "notBreaching",
+    "DeliveryDeadLettersNotEmpty": "ignore",
 } | {
     f"{function}{metric}": "notBreaching"
-    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile", "Maintain", "Publish")
+    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile", "Maintain", "Publish", "Deliver")
     for metric in ("Errors", "Throttles")
 }
 """A gauge keeps its state, silence of a schedule is the failure itself, and no event is no failure."""
@@ -94,6 +97,7 @@ def test_a_missing_heartbeat_alarms() -> None:
         ("SweepHeartbeat", "revoke_sweep"),
         ("AccountCountsWrong", "maintain"),
         ("StopsOverdue", "revoke_sweep"),
+        ("DeliveriesUndelivered", "revoke_sweep"),
         ("ReportsBurst", "app_api"),
         ("EventsUnpublished", "reconcile"),
         ("HooksFailing", "reconcile"),

@@ -27,6 +27,7 @@ PURPOSES = {
     "publish": set(),
     "reconcile": set(),
     "maintain": set(),
+    "deliver": {"inbox", "index"},
 }
 NAMED_BY_OTHERS = re.compile(
     r"^arn:\$\{AWS::Partition\}:(ssm|secretsmanager):\$\{AWS::Region\}:\$\{AWS::AccountId\}:"
@@ -180,7 +181,7 @@ def test_who_makes_the_keys_sees_none() -> None:
 
     assert [line for line in allowed if "kms:" in line] == [
         f"{role_of('maintain')} | kms:GenerateDataKeyWithoutPlaintext | ${{RingKey.Arn}} | "
-        "StringEquals kms:EncryptionContext:purpose authorization confirm revoke use"
+        "StringEquals kms:EncryptionContext:purpose authorization confirm inbox revoke use"
     ]
     assert not [line for line in allowed if "secret" in line]
 
@@ -215,12 +216,12 @@ def test_indexes_are_queried_only_by_who_sweeps() -> None:
 
 
 def test_only_the_sender_of_refreshes_is_asked_to_refresh() -> None:
-    """access_token alone sends refreshes, within its lease; reconcile and maintain may ask it to."""
+    """access_token alone sends refreshes, within its lease; reconcile, maintain and deliver may ask it to."""
     may = [
         line.split(" | ")[0] for line in permissions() if "lambda:InvokeFunction | ${AccessTokenFunction.Arn}" in line
     ]
 
-    assert may == sorted(role_of(function) for function in ("reconcile", "maintain"))
+    assert may == sorted(role_of(function) for function in ("reconcile", "maintain", "deliver"))
 
 
 def test_api_gateway_invokes_by_route() -> None:

@@ -21,7 +21,7 @@ from tests.infra.deployed import (
     variables,
 )
 
-FUNCTIONS = ("access_token", "app_api", "connect", "maintain", "publish", "reconcile", "revoke_sweep")
+FUNCTIONS = ("access_token", "app_api", "connect", "deliver", "maintain", "publish", "reconcile", "revoke_sweep")
 EVERYWHERE = {
     "QUITCLAIM_TABLE": "${Table}",
     "QUITCLAIM_RING_KEY": "${RingKey.Arn}",
@@ -33,12 +33,14 @@ RETURN_ORIGINS = {"QUITCLAIM_RETURN_ORIGINS": "${ReturnOrigins}"}
 SWEEP = {"QUITCLAIM_SWEEP_FUNCTION": "${RevokeSweepFunction}"}
 EVENT_BUS = {"QUITCLAIM_EVENT_BUS": "${EventBus}"}
 ACCESS_TOKEN = {"QUITCLAIM_ACCESS_TOKEN_FUNCTION": "${AccessTokenFunction}"}
+QUEUE = {"QUITCLAIM_DELIVERY_QUEUE": "${DeliveryQueue}"}
 BESIDES: dict[str, dict[str, str]] = {
     "app_api": RETURN_ORIGINS | SWEEP,
     "connect": RETURN_ORIGINS | SWEEP,
     "access_token": SWEEP,
     "publish": EVENT_BUS,
-    "reconcile": SWEEP | ACCESS_TOKEN | EVENT_BUS,
+    "reconcile": SWEEP | ACCESS_TOKEN | EVENT_BUS | QUEUE,
+    "deliver": SWEEP | ACCESS_TOKEN | QUEUE,
     "revoke_sweep": {},
     "maintain": ACCESS_TOKEN,
 }
@@ -164,6 +166,38 @@ def test_schedules_and_time_outs_fit() -> None:
     """9: revoke_sweep.timeout > C_LEASE + 20 s; reconcile.timeout <= 55 s < SWEEP."""
     assert timeout_ms("revoke_sweep") > limits.CLAIM_LEASE_MS + 20 * SECOND
     assert timeout_ms("reconcile") <= 55 * SECOND < limits.SWEEP_MS
+
+
+def test_a_delivery_is_handled_before_its_claim_ends() -> None:
+    """
+    deliver.timeout + GUARD < TRACE; a message is out of sight until its worker's claim is over, and five receipts are
+    less than the queue keeps it.
+    """
+    queue = of_type("AWS::SQS::Queue")["DeliveryQueue"]
+    visibility_ms = int(queue["VisibilityTimeout"]) * SECOND
+
+    assert timeout_ms("deliver") + limits.GUARD_MS < limits.DELIVERY_LEASE_MS
+    assert visibility_ms > limits.DELIVERY_LEASE_MS + limits.GUARD_MS
+    assert visibility_ms >= 6 * timeout_ms("deliver"), "as Lambda asks of a queue that starts a function"
+    receives = int(queue["RedrivePolicy"]["maxReceiveCount"])
+    assert receives * visibility_ms < int(queue["MessageRetentionPeriod"]) * SECOND <= limits.PARKED_MS
+
+
+def test_a_delivery_that_is_not_settled_lies_with_the_dead_letters() -> None:
+    """After five receipts, for two weeks, encrypted; each message of a batch on its own, and not all of the account."""
+    queues = of_type("AWS::SQS::Queue")
+    (source,) = [
+        each
+        for each in of_type("AWS::Lambda::EventSourceMapping").values()
+        if short(each["EventSourceArn"]) == "${DeliveryQueue.Arn}"
+    ]
+
+    assert short(queues["DeliveryQueue"]["RedrivePolicy"]["deadLetterTargetArn"]) == "${DeliveryDeadLetters.Arn}"
+    assert queues["DeliveryQueue"]["RedrivePolicy"]["maxReceiveCount"] == 5
+    assert queues["DeliveryDeadLetters"]["MessageRetentionPeriod"] == 14 * 24 * 3600
+    assert all(queue["SqsManagedSseEnabled"] is True for queue in queues.values())
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+    assert source["ScalingConfig"] == {"MaximumConcurrency": 20}
 
 
 def test_maintain_ends_before_it_is_started_again() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from quitclaim.domain.connect import IN_A_BROWSER
-from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, WRONG_CODES
+from quitclaim.domain.limits import COMPACT_MS, GUARD_MS, PARKED_MS, WRONG_CODES
 
 if TYPE_CHECKING:
     from tests.proof.world import World
@@ -60,6 +60,7 @@ class Books:
             self._dues,
             self._told,
             self._failed,
+            self._deliveries,
         )
         return [fault for part in parts for fault in part()]
 
@@ -331,6 +332,37 @@ class Books:
             ):
                 yield f"events/README.md: {name} failed, and nobody was told"
 
+    def _deliveries(self) -> Iterable[str]:
+        """What waits is counted where it waits; who had a share was told once, and nobody else was (P-9)."""
+        waits: Counter[tuple[str, str]] = Counter()
+        names = {(item["PK"], item["SK"].split("#")[2]) for item in self["waiting"]}
+        for item in self["delivery"]:
+            if item["SK"] != "W":
+                continue
+            _, client, digest = item["PK"].split("#")
+            is_over = item["state"] in ("processed", "dropped")
+            if ("body" in item) != (not is_over or "a1" in item):
+                yield f"M-83: {digest} is {item['state']} and {'has' if 'body' in item else 'lacks'} its body"
+            if ("claim" in item) != (item["state"] == "processing"):
+                yield f"M-69: {digest} is {item['state']} and {'has' if 'claim' in item else 'lacks'} a claim"
+            if "beside" in item and not is_over:
+                waits[f"E#{client}#{item['beside']}", digest] += 1
+        for key in {*waits, *names}:
+            if (key in waits) != (key in names):
+                yield f"RB-71: {key} waits, or something lies there that does not"
+        counted = Counter(pk for pk, _ in names)
+        for item in self["account"]:
+            if item.get("waiting", 0) != counted[item["PK"]]:
+                yield f"RB-71: {counted[item['PK']]} wait beside {item['PK']}, not {item.get('waiting', 0)}"
+        for pk in counted.keys() - {item["PK"] for item in self["account"]}:
+            yield f"RB-71: something waits beside {pk}, which is not there"
+        shares = {(item["PK"].split("#")[2], item["SK"]) for item in self["delivery"] if item["SK"] != "W"}
+        for pk, kind, transition in self.told:
+            if kind == "webhook.received":
+                connection, digest = transition.split("#")
+                if (digest, f"C#{pk[2:]}#{connection}") not in shares:
+                    yield f"P-9: {pk} was told of {digest} without a share of it"
+
     def _expected(self) -> dict[tuple[str, str, str], int]:
         """Events that this state must have behind it."""
         found: dict[tuple[str, str, str], int] = {}
@@ -365,6 +397,11 @@ class Books:
                 found[pk, "removal.acknowledged", rid] = 1
             if item["state"] == "parked":
                 found[pk, "revocation.released_shared", rid] = max(1, self.told[pk, "revocation.released_shared", rid])
+        for item in self["delivery"]:
+            if item["SK"] != "W":
+                _, tenant, owner, name = item["SK"].split("#")
+                digest = item["PK"].split("#")[2]
+                found[f"O#{tenant}#{owner}", "webhook.received", f"{name}#{digest}"] = int(item["reason"] == "received")
         for item in self["owner"]:
             if "stopped_at" in item:
                 found[item["PK"], "owner.stopped", item["PK"].split("#")[2]] = 1
@@ -423,7 +460,20 @@ def _connection_due(item: Item) -> tuple[str, int] | None:
 
 
 def _account_due(item: Item) -> tuple[str, int] | None:
+    if item["live"] > 0 and item.get("waiting"):
+        return "replay#*", -1
     return ("wake#*", -1) if item["live"] == 0 and item["parked"] > 0 else None
+
+
+def _delivery_due(item: Item) -> tuple[str, int] | None:
+    match item["state"]:
+        case "accepted":
+            return "forward#*", item["next"]
+        case "parked":
+            return "parked#*", item.get("again", item["received"]) + PARKED_MS
+        case "processing":
+            return ("parked#*" if item.get("d1", "").startswith("parked") else "forward#*"), -1
+    return None
 
 
 def _owner_due(item: Item) -> tuple[str, int] | None:
@@ -436,6 +486,7 @@ DUES: Final[Mapping[str, Any]] = {
     "grant": _grant_due,
     "connection": _connection_due,
     "account": _account_due,
+    "delivery": _delivery_due,
     "intent": lambda item: None if "closed" in item else ("stop#*", item["next"]),
     "event": lambda item: None if "published" in item else ("publish#*", item["at"]),
     "owner": lambda item: (

@@ -18,7 +18,7 @@ from quitclaim.store.pace import ReportBreaker
 from tests.fakes.tables import applied_then_ambiguous, busy
 from tests.proof.broken import BreakableTable, Journal, Part
 from tests.proof.cases import Example
-from tests.store import rows, test_deletion, test_maintain, test_operator, test_report
+from tests.store import rows, test_deletion, test_deliveries, test_maintain, test_operator, test_report
 from tests.store.rows import BARRIER, CLAIM_REFUSALS, EXCHANGE, FAR, GRANT, REVOCATION, Act, Refusal, Row, has, lacks
 from tests.store.stage import CLIENT, REF, Stage
 
@@ -304,7 +304,15 @@ MORE: Final = (
 
 ROWS: Final[Mapping[str, Row]] = {
     row.name: row
-    for listed in (rows.ROWS, test_deletion.ROWS, test_maintain.ROWS, test_operator.ROWS, test_report.ROWS, MORE)
+    for listed in (
+        rows.ROWS,
+        test_deletion.ROWS,
+        test_deliveries.ROWS,
+        test_maintain.ROWS,
+        test_operator.ROWS,
+        test_report.ROWS,
+        MORE,
+    )
     for row in listed
 }
 

@@ -261,6 +261,10 @@ class Ledger:
             return []
         return self._kill(reached, "revoked")
 
+    def left(self, account: str) -> None:
+        """Its user removed the app: every token of the account is dead."""
+        self._kill(lambda token: token.account == account, "left")
+
     def _issue(self, family: str, account: str, by: str, now: int) -> Issued:
         token = Issued(self.name_of(self.count), family, account, now, by)
         self.tokens[token.name] = token

@@ -41,6 +41,9 @@ from quitclaim.flows.reconcile import (
     lapse_exchange,
     lapse_refresh,
     move_on,
+    replay_waiting,
+    send_again,
+    send_parked,
     stop_all_of,
     wake_account,
 )
@@ -254,6 +257,9 @@ RECONCILERS: Final[Mapping[str, tuple[Callable[[Any, Any], None], str]]] = {
     "wake": (wake_account, "as_account"),
     "stop": (carry_out_stop, "as_intent"),
     "connection": (move_on, "as_connection"),
+    "forward": (send_again, "as_delivery"),
+    "parked": (send_parked, "as_delivery"),
+    "replay": (replay_waiting, "as_account"),
 }
 
 
@@ -539,7 +545,16 @@ def attempted(world: World, handler: Handler) -> None:
         return
 
 
-from tests.proof import brokers, outbox, races, renewing, situations, takeovers, upkeep  # noqa: E402, F401 - they register themselves
+from tests.proof import (  # noqa: E402 - they register themselves
+    brokers,  # noqa: F401
+    deliveries,  # noqa: F401
+    outbox,  # noqa: F401
+    races,  # noqa: F401
+    renewing,  # noqa: F401
+    situations,  # noqa: F401
+    takeovers,  # noqa: F401
+    upkeep,  # noqa: F401
+)
 
 EVERY: Final = tuple({situation.name: situation for situation in (*SITUATIONS, *RACES)}.values())
 """All of them, races as well."""

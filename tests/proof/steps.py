@@ -452,9 +452,14 @@ def _ticket(world: "World", changes: Mapping[Key, Change], before: Item | None, 
         yield "row 2: a link was opened after it had expired"
 
 
+ACCOUNT: Final = ("live", "parked", "killed_at", "killed_by", "left_at", "lost_at")
+
+
 def _account(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
     if after is None:
-        yield "custody rule 10: an account is gone"
+        known = {"live", "parked"} if before is None else {name for name in ACCOUNT if before.get(name)}
+        if known:  # one of which nothing is known was only waited for
+            yield f"custody rule 10: an account is gone, of which is known {sorted(known)}"
         return
     if after["live"] < 0 or after["parked"] < 0:
         yield "custody rule 10: a count fell below nothing"

@@ -8,6 +8,7 @@ so that the judge can tell which token lies where; the real sealing has tests of
 
 import json
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from zlib import crc32
@@ -34,6 +35,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.domain.webhooks import Prepared, prepared_of
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.deliveries import Delivering, deliver, replay_waiting
 from quitclaim.flows.events import Publishing
 from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
@@ -43,6 +45,7 @@ from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import EARLY_REFRESH, HandingOut, replay
 from quitclaim.ports import Calls, Check, Client, Deadline, Key, KeyMaker, Notice, Page, Update, Vault, Write
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.deliveries import DeliveryStore
 from quitclaim.store.events import EventStore
 from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.operator import OperatorStore
@@ -52,6 +55,7 @@ from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.ring import RingTable
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
+from quitclaim.store.webhooks import WebhookStore
 from tests.proof.ledger import Fault, Issued, Kind, Ledger
 from tests.proof.stepping import Call, Process, TouchedError, run_straight
 from tests.proof.steps import faults_of_step
@@ -1115,6 +1119,8 @@ class Ports:
         self.events = EventStore(self.table, self.ids)
         self.bus = SimulatedBus(self)
         self.app = SimulatedApp(self)
+        self.webhooks = WebhookStore(self.table, self.clock, self.ids)
+        self.deliveries = DeliveryStore(self.table, self.clock, self.ids)
         self.operators = OperatorStore(self.table, self.clock, self.ids)
         self.maintains = MaintainStore(self.table, self.clock, self.ids)
         self.ring = RingTable(self.table, self.clock, self.ids)
@@ -1188,6 +1194,16 @@ class Ports:
             replay(ref, pair, self.deadline, self.handing_out)
         except Exception:  # noqa: BLE001 - the real one is another function: its errors do not reach its caller
             return
+
+    def send(self, client: str, digest: str) -> None:
+        """`ports.Forward`: by the function that handles deliveries, so in this very process, after it."""
+        with suppress(StoreError):
+            deliver(client, digest, self.deadline, self.delivering)
+
+    def replay(self, client: str, account: str) -> None:
+        """The same, of all that waits beside an account."""
+        with suppress(StoreError):
+            replay_waiting(client, account, self.deadline, self.delivering)
 
     @property
     def connecting(self) -> Connecting:
@@ -1264,6 +1280,23 @@ class Ports:
             clients=self.clients,
             clock=self.clock,
             kick=self,
+            replay=self,
+            webhooks=self.webhooks,
+            forward=self,
+            on_fault=self.on_fault,
+        )
+
+    @property
+    def delivering(self) -> Delivering:
+        return Delivering(
+            reads=self.reads,
+            webhooks=self.webhooks,
+            store=self.deliveries,
+            tokens=self.tokens,
+            stopping=self.stopping,
+            clients=self.clients,
+            vault=self.vault,
+            clock=self.clock,
             replay=self,
             on_fault=self.on_fault,
         )

@@ -9,6 +9,7 @@ from quitclaim.runtime.settings import (
     AccessTokenSettings,
     AppApiSettings,
     ConnectSettings,
+    DeliverSettings,
     MaintainSettings,
     PublishSettings,
     ReconcileSettings,
@@ -28,6 +29,7 @@ KINDS: dict[str, type[Settings]] = {
     "publish": PublishSettings,
     "reconcile": ReconcileSettings,
     "maintain": MaintainSettings,
+    "deliver": DeliverSettings,
 }
 LOCAL = {"QUITCLAIM_CLOCK_FILE", "QUITCLAIM_CATALOGUE"}
 POWERTOOLS = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE", "POWERTOOLS_LOG_LEVEL"}

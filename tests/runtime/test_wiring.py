@@ -18,6 +18,7 @@ BUILDERS = {
     "publish": wiring.publish,
     "reconcile": wiring.reconcile,
     "maintain": wiring.maintain,
+    "deliver": wiring.deliver,
 }
 ENVIRONMENT = {
     "QUITCLAIM_TABLE": "table",
@@ -27,6 +28,7 @@ ENVIRONMENT = {
     "QUITCLAIM_SWEEP_FUNCTION": "sweep",
     "QUITCLAIM_ACCESS_TOKEN_FUNCTION": "access",
     "QUITCLAIM_EVENT_BUS": "bus",
+    "QUITCLAIM_DELIVERY_QUEUE": "https://sqs.eu-west-1.amazonaws.com/111122223333/deliveries",
 }
 
 

@@ -36,6 +36,7 @@ from quitclaim.domain.webhooks import Delivery, DeliveryState
 from quitclaim.flows.stop import queued_of
 from quitclaim.ports import Item, Key, Table
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.deliveries import DeliveryStore
 from quitclaim.store.keys import due_partition, revocation_key
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
@@ -70,6 +71,7 @@ class Stage:
         self.revocations = RevocationStore(self.table, self.clock, self.ids)
         self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
         self.webhooks = WebhookStore(self.table, self.clock, self.ids)
+        self.deliveries = DeliveryStore(self.table, self.clock, self.ids)
 
     @property
     def now(self) -> int:

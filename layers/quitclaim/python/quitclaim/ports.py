@@ -651,6 +651,21 @@ class Kick(Protocol):
         ...
 
 
+class Forward(Protocol):
+    """
+    Puts deliveries before those who handle them. Best effort, for the table remembers: what is not sent is due, and
+    reconciliation sends it again.
+    """
+
+    def send(self, client: str, digest: str) -> None:
+        """One delivery. Never raises."""
+        ...
+
+    def replay(self, client: str, account: str) -> None:
+        """All that waits beside an account, in the order in which it arrived. Never raises."""
+        ...
+
+
 class Replay(Protocol):
     """Has a refresh sent again by the one function that may send one."""
 

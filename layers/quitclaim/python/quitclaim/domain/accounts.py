@@ -14,6 +14,12 @@ class Account:
     parked: int = 0
     killed_at: int | None = None
     killed_by: str | None = None
+    waiting: int | None = None
+    """Deliveries that are parked beside it, until a grant of it is live."""
+    left_at: int | None = None
+    """When a grant of it was given up here: disconnected, or its owner deleted."""
+    lost_at: int | None = None
+    """When its provider ended one."""
     v: int = 0
 
     def admits(self, exchange_started: int) -> bool:
@@ -26,9 +32,24 @@ class Account:
         """One more live grant."""
         return replace(self, live=self.live + 1)
 
-    def left(self) -> "Account":
-        """One live grant fewer."""
-        return replace(self, live=self.live - 1)
+    def left(self, at: int, *, is_loss: bool) -> "Account":
+        """One live grant fewer: given up here, or ended by its provider."""
+        fewer = replace(self, live=self.live - 1)
+        return replace(fewer, lost_at=at) if is_loss else replace(fewer, left_at=at)
+
+    def keeping(self, more: int) -> "Account":
+        """So many more (or fewer) deliveries are parked beside it."""
+        return replace(self, waiting=(self.waiting or 0) + more or None)
+
+    @property
+    def is_unmet(self) -> bool:
+        """Whether no grant of it was ever live here: it is only waited for."""
+        return replace(self, v=0, waiting=None) == Account()
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing is known of it any more, so that its item may go."""
+        return replace(self, v=0) == Account()
 
     def is_shut_beyond(self, rid: str, settled_at: int | None) -> bool:
         """

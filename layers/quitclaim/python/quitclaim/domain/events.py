@@ -29,6 +29,7 @@ class EventKind(StrEnum):
     REMOVAL_REQUIRED = "removal.required"
     REMOVAL_ACKNOWLEDGED = "removal.acknowledged"
     PURGE_COMPLETED = "purge.completed"
+    WEBHOOK_RECEIVED = "webhook.received"
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,12 @@ PUBLISH_MS: Final = 60 * SECOND  # the stream has so long to publish an event be
 DELIVERY_LEASE_MS: Final = 300 * SECOND  # of a webhook's delivery, from the claim
 FORWARD_MS: Final = 30 * SECOND  # after it was accepted a delivery is sent again, if nobody has finished it
 TRACE_TTL_MS: Final = 30 * 24 * 60 * MINUTE  # from its receipt a delivery that is over is remembered
+PARKED_MS: Final = 24 * 60 * MINUTE  # a delivery waits so long, from its receipt, for a grant of its account
+REMEMBERED_MS: Final = 30 * 24 * 60 * MINUTE  # an account that left is known for so long: its events are let go
+AFTERMATH_MS: Final = 3 * 24 * 60 * MINUTE  # after an account left, its provider's word may still mean what left
+KEPT_MS: Final = 7 * 24 * 60 * MINUTE  # a delivery that nobody had is kept with its body for operators
+CLOCK_SKEW_MS: Final = 5 * MINUTE  # by which a provider's clock and ours may differ
+CHECK_EVERY_MS: Final = 10 * MINUTE  # hints make the provider be asked about one connection no more often
 
 HARD_MARGIN_MS: Final = 30 * SECOND  # an access token with less left is never handed out
 SOFT_MARGIN_MS: Final = 300 * SECOND  # with less left it is refreshed, losers still get it

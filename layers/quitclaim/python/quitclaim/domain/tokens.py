@@ -87,6 +87,8 @@ class Grant:
     refusals: int | None = None
     """How often in a row the provider refused this version in the same words, none of which is a verdict."""
     stray: bool | None = None
+    doubted_at: int | None = None
+    """When an event last made the provider be asked about it."""
     v: int = 0
 
     @property
@@ -96,7 +98,7 @@ class Grant:
 
     @property
     def is_suspect(self) -> bool:
-        """The app saw a 401 with this very version of the token, and the provider has not been asked since."""
+        """The app saw a 401 with this very version of the token, or an event casts doubt on it; nobody asked since."""
         return self.suspect == self.tv
 
     def left_ms(self, now: int) -> int | None:

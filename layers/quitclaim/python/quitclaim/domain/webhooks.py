@@ -19,6 +19,7 @@ from quitclaim.domain.limits import (
     EVENT_FIELDS,
     EVENT_TEXT_BYTES,
     GUARD_MS,
+    PARKED_MS,
 )
 from quitclaim.domain.secret import Secret
 
@@ -313,7 +314,16 @@ class Delivery:
     done: int | None = None
     reason: str | None = None
     target: ConnectionRef | None = None
+    beside: str | None = None
+    """The digest of the account that it is parked beside, until it is over."""
+    again: int | None = None
+    """When an operator had it delivered after all."""
     v: int = 0
+
+    @property
+    def give_up_at(self) -> int:
+        """When it is no longer tried, nor parked."""
+        return (self.again or self.received) + PARKED_MS
 
     def verdict(self, now: int) -> ClaimVerdict:
         """Whether a worker may take it at *now*: what the condition of its claim holds it to."""

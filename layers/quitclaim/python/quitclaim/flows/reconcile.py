@@ -31,11 +31,12 @@ from quitclaim.domain.maintain import lapsed_notices
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import Close, StopIntent, StopReason, close_of
 from quitclaim.domain.tokens import Grant, LapseOfAttempt, lapse_of_attempt
+from quitclaim.domain.webhooks import Delivery
 from quitclaim.flows.deletion import carry_out_deletion
 from quitclaim.flows.events import Publishing, publish_left
 from quitclaim.flows.revocations import finish_settled
 from quitclaim.flows.stop import Stopping, lose_grant
-from quitclaim.ports import AppHooks, Clients, Clock, Cursor, Deadline, Item, Kick, Replay
+from quitclaim.ports import AppHooks, Clients, Clock, Cursor, Deadline, Forward, Item, Kick, Replay
 
 if TYPE_CHECKING:
     from quitclaim.store.connect import ConnectStore
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from quitclaim.store.reconcile import ReconcileStore
     from quitclaim.store.revocations import RevocationStore
     from quitclaim.store.tokens import TokenStore
+    from quitclaim.store.webhooks import WebhookStore
 
 LAST_ITEM_MS: Final = 8 * SECOND
 """Nothing new is taken with less of the invocation left."""
@@ -65,6 +67,8 @@ class Reconciling:
     clock: Clock
     kick: Kick
     replay: Replay
+    webhooks: "WebhookStore"
+    forward: Forward
     on_fault: Callable[[str, Exception], None]
     """Told of an item that failed: its kind and why. It stays due."""
     on_hook: Callable[[HookKind, HookAnswer], None] = lambda kind, answer: None
@@ -93,6 +97,9 @@ def reconcile(deadline: Deadline, world: Reconciling) -> Reconciled:
         ("stop", carry_out_stop, world.reads.as_intent),
         ("connection", move_on, world.reads.as_connection),
         ("refresh", lapse_refresh, world.reads.as_grant),
+        ("forward", send_again, world.reads.as_delivery),
+        ("parked", send_parked, world.reads.as_delivery),
+        ("replay", replay_waiting, world.reads.as_account),
     )
     for kind, step, read in steps:
         for shard in range(SHARDS):
@@ -355,6 +362,38 @@ def _close(intent: StopIntent, world: Reconciling) -> bool:
     except MovedError:
         return False
     return True
+
+
+# --- deliveries ------------------------------------------------------------------------------------------------------
+
+
+def send_again(delivery: Delivery, world: Reconciling) -> None:
+    """
+    Row 69. An accepted event that nobody finished goes to the queue once more, and again on the ladder: a message that
+    was lost, or given up by the queue, costs no event.
+    """
+    now = world.clock.now()
+    if delivery.state.is_over or (delivery.next or now) > now:
+        return
+    world.webhooks.sent_again(delivery, now + ladder_step_ms(delivery.sends + 1))
+    world.forward.send(delivery.client, delivery.digest)
+
+
+def send_parked(delivery: Delivery, world: Reconciling) -> None:
+    """
+    The day of an event that waits is over: whoever handles it delivers it or lets it go. So it is with one whose worker
+    died: a claim leaves it due for what it was due for.
+    """
+    if not delivery.state.is_over and delivery.give_up_at <= world.clock.now():
+        world.forward.send(delivery.client, delivery.digest)
+
+
+def replay_waiting(where: tuple[str, str], world: Reconciling) -> None:
+    """Events wait beside an account that has a live grant by now; it stays due until none does."""
+    client, digest = where
+    account = world.reads.account(client, digest)
+    if account is not None and account.live and account.waiting:
+        world.forward.replay(client, digest)
 
 
 # --- connections that wait -------------------------------------------------------------------------------------------

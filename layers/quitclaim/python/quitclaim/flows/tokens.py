@@ -181,12 +181,13 @@ def report(
 def replay(ref: ConnectionRef, pair: str, deadline: Deadline, world: HandingOut) -> None:
     """
     Send a refresh that nobody waits for: once more, where the first answer was never seen (reconcile asks for it when
-    the lease is over, custody rule 3), or before an idle limit (maintain asks for it).
+    the lease is over, custody rule 3), before an idle limit (maintain asks for it), or because an event casts doubt on
+    the grant (deliver asks for it): the provider's answer decides.
 
     Whatever comes of it is recorded; nothing is handed out.
     """
     grant, now = _live_grant(ref, pair, world), world.clock.now()
-    if (grant.attempts or needs_care(grant, now)) and may_lease(grant, now):
+    if (grant.attempts or grant.is_suspect or needs_care(grant, now)) and may_lease(grant, now):
         try:
             _refreshed(_begun(grant, deadline, world), HARD_MARGIN_MS, deadline, world)
         except NotBegunError as fault:

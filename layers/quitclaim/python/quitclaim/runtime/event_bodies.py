@@ -148,6 +148,18 @@ class PurgeCompleted(OfConnection):
     kind: Literal[EventKind.PURGE_COMPLETED]
 
 
+class WebhookReceived(OfConnection):
+    """The provider sent an event about the connection's account. What it says is not in here."""
+
+    kind: Literal[EventKind.WEBHOOK_RECEIVED]
+    delivery_id: Annotated[str, Field(min_length=1, max_length=128, description="The same for every connection.")]
+    provider: Name
+    event: Annotated[
+        str, Field(pattern="^[A-Za-z0-9._:/-]{1,128}$", description="What the provider calls it, or `unnamed`.")
+    ]
+    received_at: Millis
+
+
 MODELS: Final[dict[EventKind, type[Told]]] = {
     EventKind.CONNECTION_READY: ConnectionReady,
     EventKind.CONNECTION_FAILED: ConnectionFailed,
@@ -164,6 +176,7 @@ MODELS: Final[dict[EventKind, type[Told]]] = {
     EventKind.REMOVAL_REQUIRED: RemovalRequired,
     EventKind.REMOVAL_ACKNOWLEDGED: RemovalAcknowledged,
     EventKind.PURGE_COMPLETED: PurgeCompleted,
+    EventKind.WEBHOOK_RECEIVED: WebhookReceived,
 }
 
 

@@ -75,6 +75,7 @@ class ReconcileSettings(Settings):
     sweep_function: str = _env("QUITCLAIM_SWEEP_FUNCTION")
     access_token_function: str = _env("QUITCLAIM_ACCESS_TOKEN_FUNCTION")
     event_bus: str = _env("QUITCLAIM_EVENT_BUS")
+    delivery_queue: str = _env("QUITCLAIM_DELIVERY_QUEUE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +83,15 @@ class PublishSettings(Settings):
     """Of `publish`."""
 
     event_bus: str = _env("QUITCLAIM_EVENT_BUS")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeliverSettings(Settings):
+    """Of `deliver`."""
+
+    sweep_function: str = _env("QUITCLAIM_SWEEP_FUNCTION")
+    access_token_function: str = _env("QUITCLAIM_ACCESS_TOKEN_FUNCTION")
+    delivery_queue: str = _env("QUITCLAIM_DELIVERY_QUEUE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from botocore.config import Config
 
 from quitclaim.domain.hooks import HookAnswer, HookKind
 from quitclaim.flows.connect import Connecting
+from quitclaim.flows.deliveries import Delivering
 from quitclaim.flows.events import Publishing
 from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
@@ -27,10 +28,12 @@ from quitclaim.providers.spec import COMPILED, Catalogue
 from quitclaim.runtime.bus import Bus
 from quitclaim.runtime.config import ConfiguredClients, LazyHooks, ParameterStore
 from quitclaim.runtime.invoke import AccessTokenReplay, AppFunction, SweepKick
+from quitclaim.runtime.queue import DeliveryQueue
 from quitclaim.runtime.settings import (
     AccessTokenSettings,
     AppApiSettings,
     ConnectSettings,
+    DeliverSettings,
     MaintainSettings,
     PublishSettings,
     ReconcileSettings,
@@ -45,6 +48,7 @@ from quitclaim.security.keys import KeyRing
 from quitclaim.security.kms import KmsKeyWrapper
 from quitclaim.security.vault import RingVault
 from quitclaim.store.connect import ConnectStore
+from quitclaim.store.deliveries import DeliveryStore
 from quitclaim.store.events import EventStore
 from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.operator import OperatorStore
@@ -56,11 +60,13 @@ from quitclaim.store.ring import RingTable
 from quitclaim.store.stop import StopStore
 from quitclaim.store.table import DynamoTable
 from quitclaim.store.tokens import TokenStore
+from quitclaim.store.webhooks import WebhookStore
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_lambda import LambdaClient
     from mypy_boto3_secretsmanager import SecretsManagerClient
+    from mypy_boto3_sqs import SQSClient
 
     from quitclaim.providers.calls import CallsInFlight
     from quitclaim.providers.client import ProviderHttp
@@ -76,6 +82,7 @@ PURPOSES: Final[Mapping[str, frozenset[str]]] = {
     "connect": frozenset({"authorization", "use", "revoke", "confirm", "index"}),
     "revoke_sweep": frozenset({"revoke", "index"}),
     "publish": frozenset(),
+    "deliver": frozenset({"inbox", "index"}),
     "reconcile": frozenset(),
     "maintain": frozenset(),
 }
@@ -179,6 +186,20 @@ class Parts[S: Settings]:
     def lambda_(self) -> "LambdaClient":
         """For kicks and replays: both are asynchronous, and nobody waits for what comes of them."""
         return boto3.client("lambda", config=QUICK)
+
+    @cached_property
+    def sqs(self) -> "SQSClient":
+        """Made when there is a message to send or to put back."""
+        return boto3.client("sqs", config=QUICK)
+
+    def queue(self, url: str) -> DeliveryQueue:
+        """The queue of deliveries."""
+        return DeliveryQueue(url, lambda: self.sqs, self.telemetry)
+
+    @cached_property
+    def webhooks(self) -> WebhookStore:
+        """Writes of deliveries."""
+        return WebhookStore(self.table, self.clock, self.ids)
 
     def replay(self, function: str) -> AccessTokenReplay:
         """Has a refresh sent again, by the one function that sends any."""
@@ -391,6 +412,8 @@ def reconcile() -> Reconcile:
         clock=parts.clock,
         kick=kick,
         replay=parts.replay(parts.settings.access_token_function),
+        webhooks=parts.webhooks,
+        forward=parts.queue(parts.settings.delivery_queue),
         on_fault=parts.tell_fault,
         on_hook=parts.tell_hook,
     )
@@ -409,6 +432,34 @@ def publish() -> Publish:
     """Build it. Raises `SettingsError`."""
     parts = _parts(PublishSettings, "publish")
     return Publish(parts, parts.publishing(parts.settings.event_bus))
+
+
+@dataclass(frozen=True)
+class Deliver:
+    """The world of `deliver`."""
+
+    parts: Parts[DeliverSettings]
+    delivering: Delivering
+    queue: DeliveryQueue
+
+
+def deliver() -> Deliver:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(DeliverSettings, "deliver")
+    kick = parts.kick(parts.settings.sweep_function)
+    delivering = Delivering(
+        reads=parts.reads,
+        webhooks=parts.webhooks,
+        store=DeliveryStore(parts.table, parts.clock, parts.ids),
+        tokens=parts.tokens,
+        stopping=Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick),
+        clients=parts.clients,
+        vault=parts.vault,
+        clock=parts.clock,
+        replay=parts.replay(parts.settings.access_token_function),
+        on_fault=parts.tell_fault,
+    )
+    return Deliver(parts, delivering, parts.queue(parts.settings.delivery_queue))
 
 
 @dataclass(frozen=True)

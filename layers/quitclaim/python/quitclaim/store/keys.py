@@ -34,6 +34,7 @@ PREFIXES: Final = {
     "account": ("E#", "A"),
     "member": ("E#", "C#"),
     "marker": ("E#", "P#"),
+    "waiting": ("E#", "I#"),
     "delivery": ("W#", "W"),
     "share": ("W#", "C#"),
     "idempotency": ("I#", "I"),
@@ -137,6 +138,16 @@ def member_key(client: str, account: str, ref: ConnectionRef) -> Key:
     return Key(account_partition(client, account), f"C#{ref.tenant}#{ref.owner}#{ref.connection}")
 
 
+def member_of_key(key: Key) -> ConnectionRef:
+    """The connection that a member of an account, or a share of a delivery, is of."""
+    return ConnectionRef(*key.sk.split("#")[1:])
+
+
+def waiting_key(client: str, account: str, received: int, digest: str) -> Key:
+    """A delivery that is parked beside an external account, in order of arrival."""
+    return Key(account_partition(client, account), f"I#{received:013d}#{digest}")
+
+
 def marker_key(client: str, account: str, rid: str) -> Key:
     """A revocation parked beside an external account."""
     return Key(account_partition(client, account), f"P#{rid}")
@@ -147,10 +158,15 @@ def family_marker_key(ref: ConnectionRef, rid: str) -> Key:
     return Key(owner_partition(ref.of_owner), f"Y#{ref.connection}#{rid}")
 
 
+def delivery_partition(client: str, digest: str) -> str:
+    """A webhook's delivery and its shares."""
+    return f"W#{client}#{digest}"
+
+
 def delivery_key(client: str, digest: str, target: ConnectionRef | None = None) -> Key:
     """A webhook's delivery, or one connection's share of it."""
     sort = "W" if target is None else f"C#{target.tenant}#{target.owner}#{target.connection}"
-    return Key(f"W#{client}#{digest}", sort)
+    return Key(delivery_partition(client, digest), sort)
 
 
 def delivery_of_key(key: Key) -> tuple[str, str, ConnectionRef | None]:
@@ -239,6 +255,15 @@ def attention_partition(kind: str, number: int) -> str:
 def attention(kind: str, at: int, ref: ConnectionRef, id_: str) -> dict[str, str]:
     """Index attributes of an item that somebody must look at."""
     return {"a1": f"{kind}#{shard(id_)}", "a2": f"{at:013d}#{ref.tenant}#{ref.owner}#{id_}"}
+
+
+KEPT: Final = "delivery"
+"""Of the index `attention`: deliveries that nobody had. They are of no connection, so they are no entry of the list."""
+
+
+def kept(at: int, client: str, digest: str) -> dict[str, str]:
+    """Index attributes of a delivery that operators may have delivered after all."""
+    return {"a1": attention_partition(KEPT, shard(f"{client}#{digest}")), "a2": f"{at:013d}#{client}#{digest}"}
 
 
 def roster(ref: ConnectionRef, provider: str, state: str, at: int) -> dict[str, str]:

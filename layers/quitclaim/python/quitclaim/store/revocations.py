@@ -39,6 +39,7 @@ from quitclaim.store.items import attributes
 from quitclaim.store.keys import (
     ATTENTION,
     DUE,
+    KEPT,
     account_key,
     attention_partition,
     barrier_key,
@@ -551,7 +552,7 @@ class RevocationStore:
     def gauges(self) -> dict[str, int]:
         """
         How much waits for somebody, counted afresh: revocations that expired or are quarantined, all that owners must
-        acknowledge, and stops that are open for more than a day.
+        acknowledge, stops that are open for more than a day, and events that nobody had.
 
         The same few queries of the index whatever is stored, and no item is read; each stops at a thousand a shard.
         """
@@ -561,6 +562,7 @@ class RevocationStore:
             "RevocationsInQuarantine": self._waiting("quarantine"),
             "RemovalNotices": expired + notices,
             "StopsOverdue": self._waiting("stop"),
+            "DeliveriesUndelivered": self._waiting(KEPT),
         }
 
     def _waiting(self, kind: str) -> int:

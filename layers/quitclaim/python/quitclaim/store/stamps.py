@@ -16,7 +16,7 @@ from quitclaim.domain.tokens import Grant
 from quitclaim.domain.webhooks import Delivery
 from quitclaim.ports import Item
 from quitclaim.store.items import attributes, back_reference
-from quitclaim.store.keys import attention, due, roster
+from quitclaim.store.keys import attention, due, kept, roster
 
 RECONCILED: Final = frozenset(
     {
@@ -152,10 +152,15 @@ def event_item(event: Event) -> Item:
 
 
 def account_item(account: Account, client: str, digest: str, at: int) -> Item:
-    """An external account; due to wake what is parked once nothing lives on it."""
+    """
+    An external account; due to wake what is parked once nothing lives on it, and to replay what waits once something
+    does.
+    """
     item = attributes(account)
     if account.live == 0 and account.parked > 0:
         item |= due("wake", at, f"{client}#{digest}")
+    elif account.live > 0 and account.waiting:
+        item |= due("replay", at, f"{client}#{digest}")
     return item
 
 
@@ -164,6 +169,16 @@ def forward_due(delivery: Delivery, at: int) -> Item:
     target = delivery.target
     share = "" if target is None else f"#{target.tenant}#{target.owner}#{target.connection}"
     return due("forward", at, f"{delivery.client}#{delivery.digest}{share}")
+
+
+def parked_due(delivery: Delivery, at: int) -> Item:
+    """Where a parked delivery stands: at its end, unless a grant of its account is live before."""
+    return due("parked", at, f"{delivery.client}#{delivery.digest}")
+
+
+def kept_attention(delivery: Delivery, at: int) -> Item:
+    """Where a delivery stands that nobody had, as long as it is kept."""
+    return kept(at, delivery.client, delivery.digest)
 
 
 def delivery_item(delivery: Delivery) -> Item:

@@ -74,7 +74,8 @@ class StopStore:
         elif include:
             commit.upsert("barrier", "barrier", Update(barrier_key(ref.of_owner, client), (), include=include))
         if stop.account is not None and stop.before.account is not None and stop.grants:
-            item = account_item(stop.account.left(), client, stop.before.account, stop.now)
+            left = stop.account.left(stop.now, is_loss=stop.by_exact_token)
+            item = account_item(left, client, stop.before.account, stop.now)
             version = stop.account.v
             commit.create(
                 "account", account_key(client, stop.before.account), "account", item, seen(version), version=version

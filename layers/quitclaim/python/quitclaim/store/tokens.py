@@ -1,5 +1,5 @@
 """
-The writes of a refresh and of a report: rows 16-22, 52 and 53 of the table of writes (docs/table.md).
+The writes of a refresh and of a report: rows 16-22, 52, 53 and 77 of the table of writes (docs/table.md).
 
 Lease and record are one single-item write, the save is another; a stop deletes the item, so the save's condition is the
 fence.
@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.events import Event, EventKind
-from quitclaim.domain.limits import ATTEMPTS, GUARD_MS, REFRESH_LEASE_MS
+from quitclaim.domain.limits import ATTEMPTS, CHECK_EVERY_MS, GUARD_MS, REFRESH_LEASE_MS
 from quitclaim.domain.revocations import Revocation
 from quitclaim.domain.tokens import Grant, Refusal
 from quitclaim.ports import (
@@ -42,7 +42,7 @@ def lease_free(now: int) -> AnyOf:
 
 
 class TokenStore:
-    """Rows 16-22, 52, 53."""
+    """Rows 16-22, 52, 53, 77."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -197,6 +197,21 @@ class TokenStore:
     def report(self, grant: Grant) -> None:
         """Row 22. The app saw a 401 with this very version: the next hand-out asks the provider."""
         self._mark(grant, (), put={"suspect": grant.tv})
+
+    def doubt(self, grant: Grant, now: int) -> None:
+        """
+        Row 77. An event casts doubt on it: the next hand-out asks the provider, as after a report. Not more often than
+        every ten minutes: raises `MovedError` where it was doubted since, or moved.
+        """
+        asked_before = any_of(absent("doubted_at"), at_most("doubted_at", now - CHECK_EVERY_MS))
+        commit = self._commit()
+        update = Update(
+            grant_key(grant.ref, grant.pair),
+            (*_as_read(grant), asked_before),
+            put={"suspect": grant.tv, "doubted_at": now},
+        )
+        commit.update("grant", update, grant_of)
+        commit.run()
 
     def found_good(self, grant: Grant) -> None:
         """

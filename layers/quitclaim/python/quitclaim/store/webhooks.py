@@ -72,7 +72,7 @@ class WebhookStore:
         commit = self._commit()
         put = {"state": DeliveryState.ACCEPTED.value, "next": next_at, **forward_due(delivery, next_at)}
         key = delivery_key(claim.client, claim.digest, claim.target)
-        commit.update("delivery", Update(key, _mine(claim), put=put, remove=("claim", "until")), _read)
+        commit.update("delivery", Update(key, held_by(claim), put=put, remove=("claim", "until")), _read)
         commit.run()
 
     def sent_again(self, delivery: Delivery, next_at: int) -> None:
@@ -103,10 +103,11 @@ def add_end(
     put = {"state": state.value, "done": now, "ttl": ttl, **({} if reason is None else {"reason": reason})}
     remove: Sequence[str] = ("body", "claim", "until", "next", *DUE)
     key = delivery_key(claim.client, claim.digest, claim.target)
-    commit.update("delivery", Update(key, _mine(claim), put=put, remove=tuple(remove)), _read)
+    commit.update("delivery", Update(key, held_by(claim), put=put, remove=tuple(remove)), _read)
 
 
-def _mine(claim: Claim) -> Condition:
+def held_by(claim: Claim) -> Condition:
+    """Nobody has taken the delivery over."""
     return (equals("state", DeliveryState.PROCESSING), equals("claim", claim.token))
 
 

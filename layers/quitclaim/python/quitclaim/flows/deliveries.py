@@ -1,0 +1,457 @@
+"""
+Handling accepted events: each is claimed, its accounts are resolved to the connections that live on them, and every
+one of these has its share once. What nobody can have yet waits beside its account; what says that an account left
+stops the grant that it speaks of, or has the provider asked.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Final
+
+from quitclaim.domain.accounts import Account
+from quitclaim.domain.connect import STEP_UP, Connection
+from quitclaim.domain.deliveries import (
+    CheckStep,
+    Fate,
+    Life,
+    Standing,
+    Verdict,
+    check_step,
+    fate_of,
+    is_reached,
+    standing_of,
+    verdict_on,
+)
+from quitclaim.domain.errors import (
+    MovedError,
+    ProviderNotRegisteredError,
+    QuitclaimError,
+    SealBrokenError,
+)
+from quitclaim.domain.events import Event, EventKind
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import CHECK_EVERY_MS, GUARD_MS, MINUTE, POISON_CLAIMS, SECOND, ladder_step_ms
+from quitclaim.domain.stop import StopReason
+from quitclaim.domain.tokens import Grant
+from quitclaim.domain.webhooks import Claim, ClaimVerdict, Delivery, DeliveryState, Prepared
+from quitclaim.flows.stop import Stopping, lose_grant
+from quitclaim.ports import Client, Clients, Clock, Deadline, Replay, Vault
+
+if TYPE_CHECKING:
+    from quitclaim.store.deliveries import DeliveryStore
+    from quitclaim.store.reads import Reads
+    from quitclaim.store.tokens import TokenStore
+    from quitclaim.store.webhooks import WebhookStore
+
+TRIES: Final = 5
+LAST_SHARE_MS: Final = 10 * SECOND
+"""No further share is begun with less of the invocation left."""
+TOLD_CHARS: Final = 128
+"""Of what a provider calls its hint, as it is remembered."""
+NAME_OF_EVENT: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
+"""What a provider calls its event, as the app may be told of it: a name, and nothing that may say more."""
+
+
+@dataclass(frozen=True)
+class Delivering:
+    """What handling an event needs of the world."""
+
+    reads: "Reads"
+    webhooks: "WebhookStore"
+    store: "DeliveryStore"
+    tokens: "TokenStore"
+    stopping: Stopping
+    clients: Clients
+    vault: Vault
+    clock: Clock
+    replay: Replay
+    on_fault: Callable[[str, Exception], None]
+    """Told of an attempt that failed: it is made again."""
+
+
+class Outcome(StrEnum):
+    """What one attempt came to."""
+
+    PROCESSED = "processed"
+    DUPLICATE = "duplicate"
+    DROPPED = "dropped"
+    KEPT = "dropped, kept for operators"
+    PARKED = "parked"
+    WAITS = "waits"
+    """Released: it is tried again at the time that it stands in `due` with."""
+    TAKEN = "taken"
+    """Another worker has it; nothing was done."""
+
+
+@dataclass
+class Delivered:
+    """What one attempt came to; *until*: when a delivery that another worker has may be free."""
+
+    outcome: Outcome
+    until: int | None = None
+    reason: str | None = None
+    shares: dict[str, int] = field(default_factory=dict)
+    """How many connections had which share of it; counts only."""
+
+
+def deliver(client: str, digest: str, deadline: Deadline, world: Delivering) -> Delivered:
+    """
+    Make one attempt to handle an accepted event.
+
+    1. `claim` (row 66), before anything else is read. Crash after it: free when the lease and a guard are over.
+    2. Each connection of its accounts: what the event means for it (`lose_grant`, or the grant is doubted and the
+       provider asked), and `record_share` (row 72), which it has once however often this runs. Crash between the two:
+       the first is repeated, and finds itself done.
+    3. `end` (row 74), `park` (73), `keep` (75) or `release` (68). Crash before it: as after 1.
+
+    A failure of what it needs releases it, to be tried again on the ladder (M-71, M-76); after a day it is dropped and
+    shown. Raises nothing but what the table's silence leaves.
+    """
+    delivery = world.reads.delivery(client, digest)
+    if delivery is None:
+        return Delivered(Outcome.DUPLICATE)  # it was over for longer than anybody remembers
+    now = world.clock.now()
+    try:
+        claim = world.webhooks.claim(delivery, now)
+    except MovedError as moved:
+        found = moved.seen.get("delivery")
+        if found is not None and found.verdict(now) is ClaimVerdict.TAKEN:
+            return Delivered(Outcome.TAKEN, until=(found.until or now) + GUARD_MS)
+        return Delivered(Outcome.DUPLICATE)
+    try:
+        # Again, now that nobody else changes it: it may have been parked between the look and the claim.
+        mine = world.reads.delivery(client, digest)
+        if mine is None or mine.claim != claim.token:
+            return Delivered(Outcome.TAKEN, until=now + SECOND)
+    except QuitclaimError as fault:
+        world.on_fault("deliver", fault)
+        until = now + ladder_step_ms(delivery.claims + 1)
+        world.webhooks.release(claim, delivery, until)
+        return Delivered(Outcome.WAITS, until=until)
+    return _attempted(claim, mine, deadline, world)
+
+
+def _attempted(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delivering) -> Delivered:
+    try:
+        return _handled(claim, delivery, deadline, world)
+    except MovedError:
+        return Delivered(Outcome.TAKEN, until=world.clock.now() + SECOND)  # the claim was lost: somebody else decides
+    except QuitclaimError as fault:
+        world.on_fault("deliver", fault)
+        return _released(claim, delivery, world)
+
+
+def _handled(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delivering) -> Delivered:
+    try:
+        client = world.clients.named(claim.client)
+    except ProviderNotRegisteredError:
+        return _dropped(claim, delivery, "client gone", world)  # M-70
+    if delivery.claims > POISON_CLAIMS and delivery.give_up_at <= world.clock.now():
+        return _kept(claim, delivery, "failed for a day", world)  # it may be what ends its workers: none has said
+    event = _opened(delivery, world)
+    if event is None:
+        return _kept(claim, delivery, "unreadable", world)
+    for _ in range(TRIES):
+        now = world.clock.now()
+        accounts = _accounts(claim.client, event, world)
+        fate = fate_of(event, (standing_of(account, now) for account in accounts.values()))
+        if fate is Fate.DELIVER:
+            behind = None if event.deauthorizes else _behind(claim, accounts, world)
+            if behind is None:
+                return _shared(claim, delivery, event, accounts, client, deadline, world)
+        elif fate is Fate.PARK:
+            behind = _beside(delivery, accounts, now)
+        else:
+            return _dropped(claim, delivery, fate.value, world)
+        if delivery.give_up_at <= now:
+            return _waited_too_long(claim, delivery, event, accounts, world)
+        level = (event.kind or "")[:TOLD_CHARS] if event.is_level else None
+        if level is not None and delivery.beside is None and level in world.store.levels(claim.client, behind):
+            return _dropped(claim, delivery, "said already", world)  # M-75: what waits says it as well
+        try:
+            world.store.park(claim, delivery, behind, accounts[behind], now, level=level)
+        except MovedError as moved:
+            if "delivery" in moved.seen:
+                raise
+            continue  # the account moved: it may be live by now
+        return Delivered(Outcome.PARKED)
+    return _released(claim, delivery, world)
+
+
+def _waited_too_long(
+    claim: Claim, delivery: Delivery, event: Prepared, accounts: dict[str, Account | None], world: Delivering
+) -> Delivered:
+    """Operators are shown what somebody may miss: nobody misses a departure, or an event of an account never met."""
+    if event.deauthorizes:
+        return _dropped(claim, delivery, "nothing to stop", world)
+    if all(account is None or account.is_unmet for account in accounts.values()):
+        return _dropped(claim, delivery, Fate.DROP_UNKNOWN.value, world)
+    return _kept(claim, delivery, "waited too long", world)
+
+
+def _opened(delivery: Delivery, world: Delivering) -> Prepared | None:
+    """What it means; None: nobody can read it any more."""
+    if delivery.body is None:
+        return None
+    try:
+        event, _ = world.vault.open_delivery(delivery.client, delivery.digest, delivery.body)
+    except SealBrokenError as fault:
+        world.on_fault("deliver", fault)
+        return None
+    return event
+
+
+def _accounts(client: str, event: Prepared, world: Delivering) -> dict[str, Account | None]:
+    """The accounts that it names, by digest, as they are now."""
+    digests = [world.vault.account_digest(client, account) for account in event.accounts]
+    return {digest: world.reads.account(client, digest) for digest in digests}
+
+
+def _behind(claim: Claim, accounts: dict[str, Account | None], world: Delivering) -> str | None:
+    """The account beside which earlier events still wait, so that this one waits behind them; None: it is its turn."""
+    for digest, account in accounts.items():
+        if account is not None and account.live and account.waiting:
+            first = next(world.store.waiting(claim.client, digest), None)
+            if first is not None and first != claim.digest:
+                return digest
+    return None
+
+
+def _beside(delivery: Delivery, accounts: dict[str, Account | None], now: int) -> str:
+    """Beside which account it waits: where it waits already, or the first that somebody may come back to."""
+    if delivery.beside in accounts:
+        return str(delivery.beside)
+    order = (Standing.LOST, Standing.UNKNOWN, Standing.GONE)
+    return min(accounts, key=lambda digest: order.index(standing_of(accounts[digest], now)))
+
+
+# --- the shares ------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Shares:
+    """What the connections of an event have had of it in this attempt."""
+
+    had: dict[str, int] = field(default_factory=dict)
+    later: int | None = None
+    """When the first of those is to be looked at again that have not had theirs."""
+
+    def count(self, outcome: str) -> None:
+        """One more."""
+        self.had[outcome] = self.had.get(outcome, 0) + 1
+
+    def wait(self, until: int) -> None:
+        """One has to wait."""
+        self.later = until if self.later is None else min(self.later, until)
+
+
+def _shared(
+    claim: Claim,
+    delivery: Delivery,
+    event: Prepared,
+    accounts: dict[str, Account | None],
+    client: Client,
+    deadline: Deadline,
+    world: Delivering,
+) -> Delivered:
+    done = world.store.shares(claim.client, claim.digest)
+    shares = Shares()
+    failed: QuitclaimError | None = None
+    for ref, generation, account in _members(claim.client, accounts, world):
+        if ref in done:
+            continue
+        if deadline.remaining_ms() < LAST_SHARE_MS:
+            shares.wait(world.clock.now())
+            break
+        try:
+            _share(claim, delivery, event, ref, generation, account, client, shares, world)
+        except MovedError as moved:
+            if "delivery" in moved.seen:
+                raise
+            if "share" not in moved.seen:  # else it had it before
+                shares.wait(world.clock.now() + MINUTE)
+        except QuitclaimError as fault:  # one connection's trouble is none of the others'
+            failed = fault
+    if failed is not None:
+        world.on_fault("share", failed)
+        return _released(claim, delivery, world)
+    if shares.later is not None:
+        world.webhooks.release(claim, delivery, shares.later)
+        return Delivered(Outcome.WAITS, until=shares.later, shares=shares.had)
+    _leave(claim, delivery, world, world.store.end)
+    return Delivered(Outcome.PROCESSED, shares=shares.had)
+
+
+def _members(
+    client: str, accounts: dict[str, Account | None], world: Delivering
+) -> Iterator[tuple[ConnectionRef, int, Account]]:
+    seen: set[ConnectionRef] = set()
+    for digest, account in accounts.items():
+        if account is None or not account.live:
+            continue
+        for ref, generation in world.store.members(client, digest):
+            if ref not in seen:
+                seen.add(ref)
+                yield ref, generation, account
+
+
+def _share(
+    claim: Claim,
+    delivery: Delivery,
+    event: Prepared,
+    ref: ConnectionRef,
+    generation: int,
+    account: Account,
+    client: Client,
+    shares: Shares,
+    world: Delivering,
+) -> None:
+    owner, connection = world.reads.owner_and_connection(ref)
+    if connection is None or not is_reached(owner, connection, generation):
+        return  # it was stopped since, or its owner is deleted: none of its rights is frozen in an event (M-64)
+    told: Event | None = None
+    if event.deauthorizes:
+        outcome = _deauthorized(delivery, event, connection, account, client, shares, world)
+        if outcome is None:
+            return
+    else:
+        outcome = "received"
+        told = _notice(claim, event, ref, generation, world.clock.now())
+    world.store.record_share(claim, delivery, ref, outcome, told, world.clock.now())
+    shares.count(outcome)
+
+
+def _notice(claim: Claim, event: Prepared, ref: ConnectionRef, generation: int, now: int) -> Event:
+    """That an event came, without what it says."""
+    is_name = event.kind is not None and NAME_OF_EVENT.fullmatch(event.kind) is not None
+    told = {
+        "delivery_id": claim.digest,
+        "provider": event.provider,
+        "generation": generation,
+        "event": event.kind if is_name else "unnamed",
+        "received_at": event.received_at,
+    }
+    transition = f"{ref.connection}#{claim.digest}"
+    return Event(EventKind.WEBHOOK_RECEIVED, ref, transition, now, told)
+
+
+# --- the provider says that the account left --------------------------------------------------------------------------
+
+
+def _deauthorized(
+    delivery: Delivery,
+    event: Prepared,
+    connection: Connection,
+    account: Account,
+    client: Client,
+    shares: Shares,
+    world: Delivering,
+) -> str | None:
+    """
+    What the event comes to for one connection; None: it is not settled, and *shares* says when it is looked at again.
+
+    Only the provider's signed word about this very grant stops it; what may be older, untrue or our own doing makes
+    the provider be asked, and its answer to a refresh or about the identity decides (custody decision 19).
+    """
+    ref = connection.ref
+    for _ in range(TRIES):
+        grants = world.reads.grants(ref, connection.pairs)
+        if not grants or grants[0].generation != connection.generation:
+            return Verdict.OLDER.value
+        grant, now = grants[0], world.clock.now()
+        exchange = world.reads.exchange(ref, grant.family.split("#")[0])
+        replaced = grant.generation > 1 if exchange is None else exchange.kind == STEP_UP
+        life = Life(grant, None if exchange is None else exchange.started, account, replaced)
+        verdict = verdict_on(event.trust, event.occurred_at, event.received_at, life, now)
+        if verdict is Verdict.OLDER:
+            return verdict.value
+        if verdict is Verdict.CHECK:
+            return _checked(grant, event, shares, world)
+        if lose_grant(
+            grant,
+            StopReason.GRANT_REJECTED,
+            refused_attempt=None,
+            purges=client.purge_on_loss,
+            world=world.stopping,
+        ):
+            return verdict.value
+    shares.wait(world.clock.now() + MINUTE)  # it moves under us all the time
+    return None
+
+
+def _checked(grant: Grant, event: Prepared, shares: Shares, world: Delivering) -> str | None:
+    """
+    Have the provider asked about a grant.
+
+    1. `doubt` (row 77): the next token call refreshes, or asks about the identity. Crash after it: it still does.
+    2. `access_token` is invoked, so that it does not wait for an app. A lost invocation costs the time until then.
+    """
+    now = world.clock.now()
+    match check_step(grant, event.received_at, now):
+        case CheckStep.DONE:
+            return "checked"
+        case CheckStep.LATER:
+            shares.wait((grant.doubted_at or now) + CHECK_EVERY_MS)
+            return None
+        case CheckStep.NOW:
+            world.tokens.doubt(grant, now)
+            world.replay.refresh(grant.ref, grant.pair)
+            return Verdict.CHECK.value
+
+
+# --- how an attempt ends ---------------------------------------------------------------------------------------------
+
+
+def _leave(claim: Claim, delivery: Delivery, world: Delivering, write: "Callable[..., None]", **said: Any) -> None:
+    """*write* the delivery's end; the account that it waits beside is read again where it moves."""
+    for attempt in range(TRIES):
+        beside = delivery.beside
+        account = None if beside is None else world.reads.account(delivery.client, beside)
+        try:
+            write(claim, delivery, account, world.clock.now(), **said)
+        except MovedError as moved:
+            if "delivery" in moved.seen or attempt + 1 == TRIES:
+                raise
+        else:
+            return
+
+
+def _dropped(claim: Claim, delivery: Delivery, reason: str, world: Delivering) -> Delivered:
+    _leave(claim, delivery, world, world.store.end, state=DeliveryState.DROPPED, reason=reason)
+    return Delivered(Outcome.DROPPED, reason=reason)
+
+
+def _kept(claim: Claim, delivery: Delivery, reason: str, world: Delivering) -> Delivered:
+    _leave(claim, delivery, world, world.store.keep, reason=reason)
+    return Delivered(Outcome.KEPT, reason=reason)
+
+
+def _released(claim: Claim, delivery: Delivery, world: Delivering) -> Delivered:
+    """Tried again on the ladder; after its day it is dropped, and shown."""
+    now = world.clock.now()
+    if delivery.give_up_at <= now:
+        return _kept(claim, delivery, "failed for a day", world)
+    until = min(now + ladder_step_ms(delivery.claims), delivery.give_up_at)
+    world.webhooks.release(claim, delivery, until)
+    return Delivered(Outcome.WAITS, until=until)
+
+
+# --- in order, once an account is live -------------------------------------------------------------------------------
+
+
+def replay_waiting(client: str, account: str, deadline: Deadline, world: Delivering) -> list[Delivered]:
+    """
+    Handle what waits beside an account, in the order in which it arrived, until one cannot be: what came later stays
+    behind it. A crash leaves the rest where it is; the account stays due while it lives and something waits.
+    """
+    found: list[Delivered] = []
+    for digest in list(world.store.waiting(client, account)):
+        if deadline.remaining_ms() < LAST_SHARE_MS:
+            break
+        done = deliver(client, digest, deadline, world)
+        found.append(done)
+        if done.outcome in (Outcome.WAITS, Outcome.TAKEN, Outcome.PARKED):
+            break
+    return found
