@@ -25,6 +25,7 @@ from quitclaim.domain.webhooks import Trust
 from quitclaim.providers import transport
 from tests.fakes.provider import CLIENT_SECRET, after, answers, lost_answer
 from tests.functions.stage import CALLS, LAMBDA, Stage, answered, sdk, template
+from tests.functions.test_webhook import HOOK, post, set_up
 from tests.infra.deployed import functions
 from tests.infra.iam import granted
 from tests.runtime.events import http_event
@@ -109,8 +110,13 @@ def live(stage: Stage) -> None:
     """Everything that can be asked of a stack, as far as it reaches a service in another way."""
     secret = f"quitclaim/{stage.name}/other"
     sdk("secretsmanager").create_secret(Name=secret, SecretString=CLIENT_SECRET.reveal())
-    stage.add_client("other", secret=f"secretsmanager:{secret}", confirmation="none")
+    stage.add_client("other", secret=f"secretsmanager:{secret}", confirmation="none", webhook={"hook_id": "h"})
     imported(stage, "imported")
+    set_up(stage)
+    assert post(stage, {"id": "e-1", "user": "nobody"}).status == 503  # it is sent again, by who sends again
+    told = {"id": "e-2", "user": "nobody", "type": "user.left"}
+    assert post(stage, told).status == 200  # what says that somebody left is never asked for again
+    assert post(stage, told, CLIENT_SECRET.reveal(), "/webhooks/other").status == 200
     stage.restart()  # from here on, nobody makes a first key
 
     # an answer is lost, and with it the grant; an import and its next life are lost by a verdict
@@ -233,7 +239,8 @@ def test_what_is_granted_is_needed(new_stage: Callable[..., Stage], monkeypatch:
     app = httpx.MockTransport(lambda request: httpx.Response(204))
     monkeypatch.setattr(transport, "sync_http", lambda: httpx.Client(transport=app))
 
-    live(new_stage(revocation__reach="authorization", refresh__idle_limit_s=7_200))
+    webhook = HOOK | {"signature": HOOK["signature"] | {"key_from": "client"}, "unready": "retry"}
+    live(new_stage(revocation__reach="authorization", refresh__idle_limit_s=7_200, webhook=webhook))
     renew(new_stage(**BEARER))
 
     unused = {f"{name}: {part}" for name in functions() for part in granted(name) - CALLS.used.get(name, set())}

@@ -20,12 +20,23 @@ MISSING_DATA = {
     "EventsUnpublished": "ignore",
     "PublishBehind": "notBreaching",
     "HooksFailing": "notBreaching",
+    "WebhooksRefused": "notBreaching",
     "DeliveriesUndelivered": "ignore",
     "DeliveriesLate": "notBreaching",
     "DeliveryDeadLettersNotEmpty": "ignore",
 } | {
     f"{function}{metric}": "notBreaching"
-    for function in ("AppApi", "AccessToken", "Connect", "RevokeSweep", "Reconcile", "Maintain", "Publish", "Deliver")
+    for function in (
+        "AppApi",
+        "AccessToken",
+        "Connect",
+        "RevokeSweep",
+        "Reconcile",
+        "Maintain",
+        "Publish",
+        "Deliver",
+        "Webhook",
+    )
     for metric in ("Errors", "Throttles")
 }
 """A gauge keeps its state, silence of a schedule is the failure itself, and no event is no failure."""
@@ -98,6 +109,7 @@ def test_a_missing_heartbeat_alarms() -> None:
         ("AccountCountsWrong", "maintain"),
         ("StopsOverdue", "revoke_sweep"),
         ("DeliveriesUndelivered", "revoke_sweep"),
+        ("WebhooksRefused", "webhook"),
         ("ReportsBurst", "app_api"),
         ("EventsUnpublished", "reconcile"),
         ("HooksFailing", "reconcile"),

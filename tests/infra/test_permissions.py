@@ -28,6 +28,7 @@ PURPOSES = {
     "reconcile": set(),
     "maintain": set(),
     "deliver": {"inbox", "index"},
+    "webhook": {"inbox", "index"},
 }
 NAMED_BY_OTHERS = re.compile(
     r"^arn:\$\{AWS::Partition\}:(ssm|secretsmanager):\$\{AWS::Region\}:\$\{AWS::AccountId\}:"
@@ -228,4 +229,6 @@ def test_api_gateway_invokes_by_route() -> None:
     """The API may invoke a function for the routes that it has, not for any."""
     for permission in of_type("AWS::Lambda::Permission").values():
         assert permission["Principal"] == "apigateway.amazonaws.com"
-        assert re.search(r"\$\{HttpApi\}/\*/[A-Z]+/(v1|connect|callback|removal)", short(permission["SourceArn"]))
+        assert re.search(
+            r"\$\{HttpApi\}/\*/[A-Z]+/(v1|connect|callback|removal|webhooks)", short(permission["SourceArn"])
+        )

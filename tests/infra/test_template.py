@@ -21,7 +21,17 @@ from tests.infra.deployed import (
     variables,
 )
 
-FUNCTIONS = ("access_token", "app_api", "connect", "deliver", "maintain", "publish", "reconcile", "revoke_sweep")
+FUNCTIONS = (
+    "access_token",
+    "app_api",
+    "connect",
+    "deliver",
+    "maintain",
+    "publish",
+    "reconcile",
+    "revoke_sweep",
+    "webhook",
+)
 EVERYWHERE = {
     "QUITCLAIM_TABLE": "${Table}",
     "QUITCLAIM_RING_KEY": "${RingKey.Arn}",
@@ -41,6 +51,7 @@ BESIDES: dict[str, dict[str, str]] = {
     "publish": EVENT_BUS,
     "reconcile": SWEEP | ACCESS_TOKEN | EVENT_BUS | QUEUE,
     "deliver": SWEEP | ACCESS_TOKEN | QUEUE,
+    "webhook": QUEUE,
     "revoke_sweep": {},
     "maintain": ACCESS_TOKEN,
 }
@@ -216,7 +227,7 @@ def test_the_throttle_bounds_what_one_key_seals() -> None:
     assert 2 * per_s * (limits.KEY_LIFE_MS + limits.KEY_LEAD_MS + 15 * 60 * SECOND) // SECOND < 2**32
 
 
-@pytest.mark.parametrize("name", ["app_api", "access_token", "connect"])
+@pytest.mark.parametrize("name", ["app_api", "access_token", "connect", "webhook"])
 def test_a_function_behind_the_gateway_ends_before_it(name: str) -> None:
     """A function that answers the API is never cut off by the gateway while it still works."""
     assert timeout_ms(name) < GATEWAY_MS

@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.hashes import SHA1, SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from quitclaim.domain.limits import ACCEPTED_BODY_BYTES, EVENTS_AT_ONCE, STORED_BODY_BYTES
+from quitclaim.domain.limits import ACCEPTED_BODY_BYTES, EVENTS_AT_ONCE, PREPARED_BYTES, STORED_BODY_BYTES
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.webhooks import (
     Event,
@@ -104,6 +104,23 @@ def test_a_body_that_is_too_large_to_keep_is_kept_as_its_digest() -> None:
     assert found.prepared.sha256 == hashlib.sha256(cut).hexdigest()
     assert isinstance(read("github", b" " * ACCEPTED_BODY_BYTES), Taken)
     assert read("github", b" " * (ACCEPTED_BODY_BYTES + 1)) == Refused(RefusalReason.TOO_LARGE)
+
+
+@pytest.mark.rule("S-11")
+def test_a_prepared_event_fits_its_bound_whatever_it_says() -> None:
+    """A hundred accounts of the longest name, and names that are none."""
+    accounts = [f"{number:03d}" + '"' * 197 for number in range(150)] + ["x" * 201, "a\nb", "", 7, None, {}, True]
+    said = {
+        "event": {"type": "tokens_revoked", "tokens": {"oauth": accounts}},
+        "event_id": "e" * 300,
+        "team_id": "t" * 101,
+    }
+
+    told = event("slack", said).prepared
+
+    assert len(told.accounts) == 100
+    assert (told.event_id, dict(told.fields)) == (None, {})
+    assert len(json.dumps(told.as_mapping()).encode()) < PREPARED_BYTES
 
 
 @pytest.mark.rule("S-11")
@@ -300,7 +317,7 @@ def test_strava_says_it_in_text_or_not_and_is_never_more_than_a_hint(authorized:
 
 
 def asked(provider: str, method: str = "GET", keys: WebhookKeys | None = None, **query: str) -> Read:
-    opened = keys or WebhookKeys(secrets=(Secret(SECRET),), verify_token=Secret("chosen"))
+    opened = keys or WebhookKeys(secrets=(Secret(SECRET),), verify_token=lambda: Secret("chosen"))
     hook = ProviderHook(provider, "acme", "s", spec_of(provider), opened, client_id="c")
     return hook.read(Incoming(method, URL + "?x=1", {}, query, b""), NOW)
 
@@ -399,7 +416,7 @@ def test_a_key_that_is_delivered_reaches_the_app_and_is_believed_by_nobody(
     spec = spec_of(provider)
     secret = headers.get("x-hook-secret") or json.loads(body)["verification_token"]
     request = replace(a_request(body), headers=headers)
-    hook = ProviderHook(provider, "acme", "e-1", spec, WebhookKeys(), client_id="c")
+    hook = ProviderHook(provider, "acme", "e-1", spec, WebhookKeys(account="u-1"), client_id="c")
 
     shaken = hook.read(request, NOW)
 
@@ -408,8 +425,20 @@ def test_a_key_that_is_delivered_reaches_the_app_and_is_believed_by_nobody(
     assert shaken.brings is not None
     assert (shaken.brings.prepared.trust, shaken.brings.prepared.kind) == (Trust.SECRET, "quitclaim.key")
     assert json.loads(shaken.brings.raw) == {"key": secret}
-    nowhere = ProviderHook(provider, "acme", None, spec, WebhookKeys(), client_id="c")
-    assert nowhere.read(request, NOW) == Refused(RefusalReason.HANDSHAKE)
+    assert shaken.brings.prepared.accounts == ("u-1",)
+    for endpoint, keys in ((None, WebhookKeys(account="u-1")), ("e-1", WebhookKeys())):
+        nowhere = ProviderHook(provider, "acme", endpoint, spec, keys, client_id="c")
+        assert nowhere.read(request, NOW) == Refused(RefusalReason.HANDSHAKE)
+
+
+def test_an_address_can_say_whose_events_come_in() -> None:
+    """GitLab's hooks belong to a project: the account is the address's, where the event names none."""
+    request = Signer(spec_of("gitlab").signature).signed(a_request())
+
+    found = a_hook("gitlab", account="u-1").read(request, NOW)
+
+    assert isinstance(found, Taken)
+    assert found.events[0].prepared.accounts == ("u-1",)
 
 
 def test_a_validation_token_is_shown_as_text_and_nothing_else() -> None:

@@ -16,6 +16,7 @@ from quitclaim.runtime.settings import (
     RevokeSweepSettings,
     Settings,
     SettingsError,
+    WebhookSettings,
     origins,
     read,
 )
@@ -30,6 +31,7 @@ KINDS: dict[str, type[Settings]] = {
     "reconcile": ReconcileSettings,
     "maintain": MaintainSettings,
     "deliver": DeliverSettings,
+    "webhook": WebhookSettings,
 }
 LOCAL = {"QUITCLAIM_CLOCK_FILE", "QUITCLAIM_CATALOGUE"}
 POWERTOOLS = {"POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE", "POWERTOOLS_LOG_LEVEL"}

@@ -19,6 +19,7 @@ BUILDERS = {
     "reconcile": wiring.reconcile,
     "maintain": wiring.maintain,
     "deliver": wiring.deliver,
+    "webhook": lambda: wiring.webhook(lambda event, is_new: None),
 }
 ENVIRONMENT = {
     "QUITCLAIM_TABLE": "table",

@@ -51,7 +51,7 @@ def test_the_products_template_can_be_played() -> None:
     assert workers["connect"] == workers["access_token"] == workers["app_api"] == 2
     assert workers["revoke_sweep"] == workers["reconcile"] == 1
     assert {s.function for s in template.schedules} >= {"revoke_sweep", "reconcile"}
-    assert {r.function for r in template.routes if not r.signed} == {"connect"}
+    assert {r.function for r in template.routes if not r.signed} == {"connect", "webhook"}
     kept = for_cloudformation(template, "http://127.0.0.1:1", {})["Resources"]
     assert {r["Type"].split("::")[1] for r in kept.values()}.isdisjoint({"Lambda", "IAM", "ApiGatewayV2", "Scheduler"})
 

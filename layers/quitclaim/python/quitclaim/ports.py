@@ -19,7 +19,7 @@ from quitclaim.domain.outcomes import BrokerAnswer, IdentityAnswer, RevokeAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
-from quitclaim.domain.webhooks import Prepared
+from quitclaim.domain.webhooks import Incoming, Prepared, Read
 
 type Value = str | int | bool | bytes | frozenset[str] | list[Value] | dict[str, Value]
 type Item = dict[str, Any]
@@ -640,6 +640,40 @@ class Breaker(Protocol):
 
     def admits(self, client: str) -> bool:
         """One more of this client; False, and somebody is told, where there were too many of late."""
+        ...
+
+
+class WebhookAddress(Protocol):
+    """One address at which a provider's events come in for one client."""
+
+    @property
+    def provider(self) -> str:
+        """Catalogue id of the provider."""
+        ...
+
+    @property
+    def client(self) -> str:
+        """Our name of the client."""
+        ...
+
+    @property
+    def asks_for_retry(self) -> bool:
+        """Whether the provider sends again what no connection can take now: then it is not kept for it."""
+        ...
+
+    def read(self, request: Incoming, now: int) -> Read:
+        """What a request is: refused, a handshake, or events that are believed. Raises `KeyUnavailableError`."""
+        ...
+
+
+class WebhookAddresses(Protocol):
+    """The addresses that are set up."""
+
+    def at(self, client: str, endpoint: str | None) -> WebhookAddress:
+        """
+        What is at an address. Raises `WebhooksNotSupportedError` where there is none, `ClientConfigError` where its
+        settings do not hold, `KeyUnavailableError` where a secret cannot be had now.
+        """
         ...
 
 

@@ -25,8 +25,29 @@ FIELDS: Final = frozenset(
         "purge_on_loss",
         "key_id",
         "variables",
+        "webhook",
     }
 )
+WEBHOOK_FIELDS: Final = frozenset({"secrets", "path", "keys", "verify_token", "hook_id", "account", "endpoints"})
+LIVE_SECRETS: Final = 4
+"""Two of them while a provider rotates, twice as many where it signs with two keys anyway."""
+ENDPOINTS: Final = 100
+
+
+@dataclass(frozen=True)
+class WebhookSettings:
+    """
+    What the provider and the app agreed on for its events, at one address: where the live secrets are kept, newest
+    first; public keys by the id that the provider gives them; where the secret part of the address and the token of a
+    handshake are kept; the id of the hook or subscription at the provider.
+    """
+
+    secret_refs: tuple[str, ...] = ()
+    path_ref: str | None = None
+    keys: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
+    verify_token_ref: str | None = None
+    hook_id: str | None = None
+    account: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +71,10 @@ class ProviderClient:
     """Under which id the provider knows the client's key, where the secret is one (`private_key_jwt`)."""
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict, hash=False)
     """What the provider's addresses need of this client: its tenant, its version."""
+    webhook: WebhookSettings | None = None
+    """None: its events are not taken."""
+    endpoints: Mapping[str, WebhookSettings] = dataclasses.field(default_factory=dict, hash=False)
+    """Further addresses below the first, by their last part: of providers that have a secret per subscription."""
 
 
 class ClientFaultsError(ValueError):
@@ -100,6 +125,7 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
         must(False, "variables: an object of strings, as the provider's entry names them")
         variables = {}
+    webhook, endpoints = _webhook(config.get("webhook"), faults)
     if faults:
         raise ClientFaultsError(name, faults)
     return ProviderClient(
@@ -115,6 +141,56 @@ def read_client(name: str, config: Mapping[str, object]) -> ProviderClient:
         required_scopes=None if config.get("required_scopes") is None else frozenset(required),
         key_id=_text(key_id) or None,
         variables=dict(variables),
+        webhook=webhook,
+        endpoints=endpoints,
+    )
+
+
+def _webhook(told: object, faults: list[str]) -> tuple[WebhookSettings | None, Mapping[str, WebhookSettings]]:
+    if told is None:
+        return None, {}
+    if not isinstance(told, dict):
+        faults.append("webhook: an object")
+        return None, {}
+    listed = told.get("endpoints", {})
+    if not isinstance(listed, dict) or len(listed) > ENDPOINTS:
+        faults.append(f"webhook.endpoints: an object of {ENDPOINTS} at most")
+        listed = {}
+    endpoints = {}
+    for endpoint, each in listed.items():
+        if not isinstance(each, dict) or not NAME.fullmatch(str(endpoint)) or "endpoints" in each:
+            faults.append("webhook.endpoints: objects like webhook itself, by names that match [A-Za-z0-9._-]{1,64}")
+            continue
+        endpoints[str(endpoint)] = _at_one_address(each, f"webhook.endpoints.{endpoint}", faults)
+    return _at_one_address(told, "webhook", faults), endpoints
+
+
+def _at_one_address(told: Mapping[str, object], where: str, faults: list[str]) -> WebhookSettings:
+    for unknown in sorted(str(name) for name in told.keys() - WEBHOOK_FIELDS):
+        faults.append(f"{where}: {unknown} is not a setting of it (these are: {', '.join(sorted(WEBHOOK_FIELDS))})")
+    secrets = told.get("secrets", [])
+    refs = [_text(ref) for ref in secrets] if isinstance(secrets, list) else [""]
+    if len(refs) > LIVE_SECRETS or not all(SECRET_REF.fullmatch(ref) for ref in refs):
+        faults.append(
+            f'{where}.secrets: a list of {LIVE_SECRETS} at most, "ssm:<name>" or "secretsmanager:<name or arn>"'
+        )
+    for name in ("path", "verify_token"):
+        if told.get(name) is not None and not SECRET_REF.fullmatch(_text(told[name])):
+            faults.append(f"{where}.{name}: where it is kept, never the value itself")
+    keys = told.get("keys", {})
+    if not isinstance(keys, dict) or not all(isinstance(each, str) for each in keys.values()):
+        faults.append(f"{where}.keys: an object of public keys or certificates, as text")
+        keys = {}
+    for name in ("hook_id", "account"):
+        if told.get(name) is not None and not CLIENT_ID.fullmatch(_text(told[name])):
+            faults.append(f"{where}.{name}: text, in printable ASCII")
+    return WebhookSettings(
+        secret_refs=tuple(refs),
+        path_ref=_text(told.get("path")) or None,
+        keys={str(name): _text(value) for name, value in keys.items()},
+        verify_token_ref=_text(told.get("verify_token")) or None,
+        hook_id=_text(told.get("hook_id")) or None,
+        account=_text(told.get("account")) or None,
     )
 
 

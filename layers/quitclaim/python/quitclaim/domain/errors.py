@@ -391,6 +391,28 @@ class RefreshInProgressError(RefusedError):
 # --- someone was faster ----------------------------------------------------------------------------------------------
 
 
+class WebhooksNotSupportedError(NotFoundError):
+    """No events of this provider are taken at this address: not set up, not known how, or another address (M-61)."""
+
+    code = "WEBHOOKS_NOT_SUPPORTED"
+    sentence = "No webhooks are taken here."
+
+
+class WebhookRefusedError(RefusedError):
+    """A webhook that is not believed. Why is a metric; who sent it is told nothing."""
+
+    code = "WEBHOOK_REFUSED"
+    sentence = "This request is not taken."
+
+
+class WebhookAccountNotReadyError(RefusedError):
+    """No connection of the event's account can take it now, and its provider sends it again (M-72, M-77, M-78)."""
+
+    code = "WEBHOOK_ACCOUNT_NOT_READY"
+    sentence = "The account is not ready for this event yet."
+    retryable = True
+
+
 class MovedError(QuitclaimError):
     """Someone was faster: what was seen is no longer so. Look again and retry."""
 

@@ -6,7 +6,7 @@ and trusts nothing but what was frozen, and of that only the meaning, never an a
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
@@ -81,20 +81,19 @@ class Prepared:
     def as_mapping(self) -> dict[str, Any]:
         """As it is stored: an absent value has no member."""
         found: dict[str, Any] = {"schema": SCHEMA}
-        for each in fields(self):
-            value = getattr(self, each.name)
+        for name in _MEMBERS:
+            value = getattr(self, name)
             if value is None or value in ((), {}):
                 continue
-            found[each.name] = (
-                list(value) if isinstance(value, tuple) else dict(value) if each.name == "fields" else value
-            )
+            found[name] = list(value) if name == "accounts" else dict(value) if name == "fields" else value
         return found
 
 
 _INTEGERS: Final = frozenset({"received_at", "size", "occurred_at", "sent_at", "element"})
 _TRUTHS: Final = frozenset({"deauthorizes", "is_level", "truncated"})
 _NEEDED: Final = frozenset({"schema", "provider", "client", "received_at", "trust", "sha256", "size", *_TRUTHS})
-_NAMES: Final = frozenset({"schema", *(each.name for each in fields(Prepared))})
+_MEMBERS: Final = tuple(each.name for each in fields(Prepared))
+_NAMES: Final = frozenset({"schema", *_MEMBERS})
 
 
 def prepared_of(stored: Mapping[str, Any]) -> Prepared:
@@ -246,13 +245,14 @@ type Read = Refused | Shaken | Taken
 class WebhookKeys:
     """
     What a client's settings hold for its webhooks, opened: secrets, the newest first; public keys by their id; what
-    the provider says in a handshake; the id of the hook or subscription at the provider.
+    the provider says in a handshake, opened when one comes; the id of the hook or subscription at the provider.
     """
 
     secrets: tuple[Secret, ...] = ()
     public: Mapping[str, str] = field(default_factory=dict)
-    verify_token: Secret | None = None
+    verify_token: Callable[[], Secret] | None = None
     hook_id: str | None = None
+    account: str | None = None
 
 
 # --- the delivery ----------------------------------------------------------------------------------------------------

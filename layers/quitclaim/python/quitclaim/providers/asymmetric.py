@@ -8,12 +8,12 @@ library is imported by who verifies one; most providers need none.
 
 import hmac
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl
 from zlib import crc32
 
+from quitclaim.domain.errors import KeyUnavailableError
 from quitclaim.domain.webhooks import Incoming, RefusalReason, Refused, WebhookKeys
-from quitclaim.providers.id_token import KINDS, SKEW_S, KeySource, Verdict
 from quitclaim.providers.signatures import (
     Believed,
     Judged,
@@ -29,6 +29,11 @@ from quitclaim.providers.signatures import (
     text_at,
 )
 
+if TYPE_CHECKING:
+    from quitclaim.providers.id_token import KeySource
+
+SKEW_S: Final = 120
+"""How far the provider's clock and ours may differ."""
 TOKEN_CHARS: Final = 256 * 1024
 PAYPAL_ALGORITHM: Final = "SHA256withRSA"
 TRANSMISSION: Final = ("paypal-transmission-id", "paypal-transmission-time")
@@ -139,9 +144,14 @@ def judge_certificate(spec: SignatureSpec, request: Incoming, keys: WebhookKeys,
     return Refused(RefusalReason.SIGNATURE_WRONG if keys.public else RefusalReason.KEY_UNKNOWN)
 
 
-def judge_jws(spec: SignatureSpec, request: Incoming, audience: str, key_of: KeySource, now: int) -> Judged:
-    """A body whose member is a signed token (Apple): issuer, audience and the time of its making are compared."""
+def judge_jws(spec: SignatureSpec, request: Incoming, audience: str, key_of: "KeySource", now: int) -> Judged:
+    """
+    A body whose member is a signed token (Apple): issuer, audience and the time of its making are compared. Raises
+    `KeyUnavailableError` where the provider's keys cannot be had now.
+    """
     from jwt import PyJWTError, decode, get_unverified_header
+
+    from quitclaim.providers.id_token import KINDS, Verdict
 
     token = text_at(parsed(request.body), spec.member or "payload")
     if token is None:
@@ -159,6 +169,8 @@ def judge_jws(spec: SignatureSpec, request: Incoming, audience: str, key_of: Key
         return Refused(RefusalReason.SIGNATURE_MALFORMED)
     key = key_of(kid, algorithm)
     if isinstance(key, Verdict):
+        if key.busy:
+            raise KeyUnavailableError("The provider's published keys are not available now.")
         return Refused(RefusalReason.KEY_UNKNOWN)
     try:
         claims: dict[str, Any] = decode(

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl
 
 from quitclaim.domain.limits import (
@@ -34,9 +34,7 @@ from quitclaim.domain.webhooks import (
     Taken,
     Trust,
     WebhookKeys,
-    is_text,
 )
-from quitclaim.providers.id_token import KeySource
 from quitclaim.providers.signatures import (
     Believed,
     Judged,
@@ -52,6 +50,9 @@ from quitclaim.providers.signatures import (
     text_at,
 )
 
+if TYPE_CHECKING:
+    from quitclaim.providers.id_token import KeySource
+
 TEXT: Final = "text/plain; charset=utf-8"
 JSON: Final = "application/json"
 CHALLENGE: Final = re.compile(r"[A-Za-z0-9_.~=-]{1,512}")
@@ -62,7 +63,9 @@ several parts with signs between that this does not know. So no answer of ours i
 SHOWN: Final = re.compile(r"[\x20-\x7e]{1,2048}")
 LEVEL_BUCKET_MS: Final = 5 * MINUTE
 """A hint that nothing tells apart from an earlier one is a duplicate of what came in the same five minutes."""
-LONG_KIND: Final = 200
+LONGEST_NAME: Final = 200
+"""In bytes, of a kind, an id or an account: what is longer is none. So a prepared event always fits its bound (K-4)."""
+LONGEST_FIELD: Final = 100
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ class WebhookSpec:
 
 
 class ProviderHook:
-    """`ports.Hook`: one address of one client."""
+    """`ports.WebhookAddress`: one address of one client."""
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ class ProviderHook:
         keys: WebhookKeys,
         *,
         client_id: str,
-        published: Callable[[str], KeySource] | None = None,
+        published: "Callable[[str], KeySource] | None" = None,
     ) -> None:
         self.provider = provider
         self.client = client
@@ -162,6 +165,11 @@ class ProviderHook:
         self._keys = keys
         self._client_id = client_id
         self._published = published
+
+    @property
+    def asks_for_retry(self) -> bool:
+        """Whether the provider sends again what no connection can take now."""
+        return self._spec.unready == "retry"
 
     def read(self, request: Incoming, now: int) -> Read:
         """
@@ -174,7 +182,7 @@ class ProviderHook:
             return Refused(RefusalReason.ENCODED)
         if request.method != "POST":
             return self._asked(request)
-        unsigned = self._unsigned_handshake(request)
+        unsigned = self._unsigned_handshake(request, now)
         if unsigned is not None:
             return unsigned
         judged = self._judge(request, now)
@@ -244,7 +252,7 @@ class ProviderHook:
         if shake.token_parameter is not None:
             token = self._keys.verify_token
             given = request.query.get(shake.token_parameter, "")
-            if token is None or not hmac.compare_digest(given.encode(), token.reveal().encode()):
+            if token is None or not hmac.compare_digest(given.encode(), token().reveal().encode()):
                 return Refused(RefusalReason.HANDSHAKE)
         match shake.kind:
             case "echo":
@@ -257,10 +265,10 @@ class ProviderHook:
             case _:
                 if self._keys.verify_token is None:
                     return Refused(RefusalReason.HANDSHAKE)
-                signed = asked + self._keys.verify_token.reveal() + request.url.partition("?")[0]
+                signed = asked + self._keys.verify_token().reveal() + request.url.partition("?")[0]
                 return _answer(shake, hashlib.sha256(signed.encode()).hexdigest())
 
-    def _unsigned_handshake(self, request: Incoming) -> Read | None:
+    def _unsigned_handshake(self, request: Incoming, now: int) -> Read | None:
         """A POST that nobody can have signed yet. It has no effect, and what it is answered says nothing."""
         for shake in self._spec.handshakes:
             if shake.signed:
@@ -277,31 +285,33 @@ class ProviderHook:
                 case "key_header":
                     key = request.headers.get(shake.parameter)
                     if key is not None:
-                        return self._brought(shake, request, key, {shake.parameter: key})
+                        return self._brought(shake, request, key, {shake.parameter: key}, now)
                 case "key_body":
                     key = text_at(parsed(request.body), shake.parameter)
                     if key is not None and not any(name in request.headers for name in self._spec.signature.headers):
-                        return self._brought(shake, request, key, {})
+                        return self._brought(shake, request, key, {}, now)
                 case _:
                     continue
         return None
 
-    def _brought(self, shake: HandshakeSpec, request: Incoming, key: str, back: Mapping[str, str]) -> Read:
+    def _brought(self, shake: HandshakeSpec, request: Incoming, key: str, back: Mapping[str, str], now: int) -> Read:
         """
         The key of what is signed later. Anybody could send one, so it is believed by nobody here: it reaches the app as
         an event, at an address that only the app has told anybody, and counts once the app puts it into its settings.
+        An address that names no account leads to nobody.
         """
-        if self._endpoint is None or not CHALLENGE.fullmatch(key):
+        if self._endpoint is None or self._keys.account is None or not CHALLENGE.fullmatch(key):
             return Refused(RefusalReason.HANDSHAKE)
         prepared = Prepared(
             self.provider,
             self.client,
-            0,
+            now,
             Trust.SECRET,
             sha256(request.body),
             len(request.body),
             endpoint=self._endpoint,
             kind="quitclaim.key",
+            accounts=(self._keys.account,),
         )
         raw = json.dumps({"key": key}).encode()
         return Shaken(shake.status, headers=back, brings=Event(prepared, raw, "key", sha256(raw)))
@@ -363,9 +373,12 @@ class ProviderHook:
 
     def _event(self, said: "_Said", judged: Believed, now: int, number: int | None) -> Event:
         spec, request = self._spec.event, said.request
-        kind = ".".join(part for part in (said.text(each) for each in spec.kind) if part)[:LONG_KIND] or None
+        parts = ".".join(part for part in (said.text(each) for each in spec.kind) if part)
+        kind = parts if _is_short(parts, LONGEST_NAME) else None
         ended = self._ended(said, kind)
         accounts = said.texts(ended.accounts if ended is not None and ended.accounts else spec.accounts)
+        if not accounts and self._keys.account is not None:
+            accounts = [self._keys.account]
         fields = {name: value for name, path in spec.fields if (value := said.plain(path)) is not None}
         raw = request.body if number is None else _spelled(said.element)
         told = [sha256(raw) if each == "digest" else said.text(each) for each in spec.id]
@@ -381,7 +394,7 @@ class ProviderHook:
             size=len(body),
             endpoint=self._endpoint if self._spec.signature.scheme != "path" else None,
             kind=kind,
-            event_id=event_id if event_id is not None and is_text(event_id) else None,
+            event_id=event_id if event_id is not None and _is_short(event_id, LONGEST_NAME) else None,
             accounts=tuple(accounts[:EVENT_ACCOUNTS]),
             occurred_at=said.instant(spec.occurred_at),
             sent_at=judged.sent_at,
@@ -421,14 +434,14 @@ class _Said:
 
     def text(self, path: str | None) -> str | None:
         found = None if path is None else as_text(self.value(path))
-        return found if found is not None and is_text(found) else None
+        return found if found is not None and _is_short(found, LONGEST_NAME) else None
 
     def texts(self, paths: tuple[str, ...]) -> list[str]:
         """Of the first path that says anything: one, or each of a list; each once."""
         for path in paths:
             value = self.value(path)
             found = [as_text(each) for each in (value if isinstance(value, list) else [value])]
-            texts = [each for each in found if each is not None and is_text(each)]
+            texts = [each for each in found if each is not None and _is_short(each, LONGEST_NAME)]
             if texts:
                 return list(dict.fromkeys(texts))
         return []
@@ -437,7 +450,7 @@ class _Said:
         value = self.value(path)
         if isinstance(value, bool | int):
             return value if abs(value) < 1 << 63 else None
-        return value if isinstance(value, str) and is_text(value) else None
+        return value if isinstance(value, str) and _is_short(value, LONGEST_FIELD) else None
 
     def instant(self, where: tuple[str, str] | None) -> int | None:
         said = None if where is None else self.text(where[0])
@@ -483,9 +496,14 @@ def _spelled(element: Any) -> bytes:
     return json.dumps(element, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
+def _is_short(text: str, longest: int) -> bool:
+    """Something a person could read, within a bound."""
+    return text.isprintable() and 0 < len(text.encode("utf-8", "surrogatepass")) <= longest
+
+
 def _content_type(request: Incoming) -> str | None:
     said = request.headers.get("content-type", "").split(";")[0].strip().lower()
-    return said if 0 < len(said) <= LONG_KIND else None
+    return said if _is_short(said, LONGEST_NAME) else None
 
 
 def _holds(when: tuple[Condition, ...], content: Any) -> bool:

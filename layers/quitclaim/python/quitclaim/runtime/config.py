@@ -6,6 +6,7 @@ Read with one call and kept at most five minutes, so that a new client or a rota
 longer only while nobody can read it.
 """
 
+import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,30 +15,38 @@ from urllib.parse import urlsplit
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from quitclaim.domain.clients import ClientFaultsError, ProviderClient, read_client
+from quitclaim.domain.clients import ClientFaultsError, ProviderClient, WebhookSettings, read_client
 from quitclaim.domain.errors import (
     CallbackUrlRequiredError,
     ClientConfigError,
     KeyUnavailableError,
     ProviderNotRegisteredError,
     StoreError,
+    WebhooksNotSupportedError,
 )
 from quitclaim.domain.hooks import Hook, HookAnswer, HookCall, HookFaultsError, HookKind, read_hook
 from quitclaim.domain.limits import HOOK_CALL_MS, MINUTE, SECOND
 from quitclaim.domain.return_to import LOOPBACK
 from quitclaim.domain.secret import Secret
-from quitclaim.ports import AppHooks, Client
+from quitclaim.domain.webhooks import WebhookKeys
+from quitclaim.ports import AppHooks, Client, WebhookAddress
 from quitclaim.providers.spec import Catalogue
+from quitclaim.providers.webhooks import ProviderHook, WebhookSpec
 
 if TYPE_CHECKING:
     from mypy_boto3_secretsmanager import SecretsManagerClient
     from mypy_boto3_ssm import SSMClient
 
     from quitclaim.providers.client import ProviderHttp
+    from quitclaim.providers.id_token import KeySource
 
 KEPT_MS: Final = 5 * MINUTE
 OUTAGE_MS: Final = 24 * 60 * MINUTE
 """So long after it was read last a secret serves through an outage of where it is kept."""
+UNKNOWN_MS: Final = 2 * SECOND
+"""So often an event for a client that nobody knows has the settings read again: anybody may send one."""
+PUBLISHED_KEYS_MS: Final = 3 * SECOND
+"""A provider that signs events with published keys is waited for so long, once an hour."""
 LOOK_AGAIN_MS: Final = 30 * SECOND
 """After a look that failed: nobody should wait for a service that is away at every call."""
 THROTTLED: Final = frozenset({"RequestLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequestsException"})
@@ -262,3 +271,97 @@ class LazyHooks:
         if self._made is None:
             self._made = self._make()
         return self._made.ask(call, timeout_ms)
+
+
+class ConfiguredAddresses:
+    """
+    `ports.WebhookAddresses` from the configuration and the catalogue.
+
+    Neither httpx nor a library for public keys is imported here: most events are verified with an HMAC, on a cold start
+    that has two seconds.
+    """
+
+    def __init__(self, config: ParameterStore, catalogue: Catalogue, http: "Callable[[], ProviderHttp]") -> None:
+        self._config = config
+        self._catalogue = catalogue
+        self._http = http
+
+    def at(self, client: str, endpoint: str | None) -> WebhookAddress:
+        """What is there; see the port for what is raised."""
+        config = self._config.current()
+        if client not in config.clients:  # perhaps it was put there a moment ago: an event waits for nobody
+            config = self._config.current(max_age_ms=UNKNOWN_MS)
+        settings = config.clients.get(client)
+        if settings is None:
+            if client in config.faulty:
+                raise ClientConfigError(client=client, reason="the client's parameter does not hold")
+            raise WebhooksNotSupportedError
+        spec = self._spec(settings.provider)
+        told = self._settings_at(settings, endpoint, spec)
+        return ProviderHook(
+            settings.provider,
+            client,
+            endpoint,
+            spec,
+            self._opened(told, settings, spec),
+            client_id=settings.client_id,
+            published=self._published,
+        )
+
+    def _spec(self, provider: str) -> WebhookSpec:
+        try:
+            spec = self._catalogue.get(provider).webhook
+        except ProviderNotRegisteredError:
+            spec = None
+        if spec is None:
+            raise WebhooksNotSupportedError
+        return spec
+
+    def _settings_at(self, client: ProviderClient, endpoint: str | None, spec: WebhookSpec) -> WebhookSettings:
+        """Where the address is the secret, no other is told apart from one that does not exist."""
+        if client.webhook is None:
+            raise WebhooksNotSupportedError
+        if spec.signature.scheme == "path" or (
+            client.webhook.path_ref is not None and endpoint not in client.endpoints
+        ):
+            path = None if client.webhook.path_ref is None else self._config.secret(client.webhook.path_ref)
+            if path is None or not hmac.compare_digest((endpoint or "").encode(), path.reveal().encode()):
+                raise WebhooksNotSupportedError
+            return client.webhook
+        if endpoint is None:
+            return client.webhook
+        if endpoint not in client.endpoints:
+            raise WebhooksNotSupportedError
+        return client.endpoints[endpoint]
+
+    def _opened(self, told: WebhookSettings, client: ProviderClient, spec: WebhookSpec) -> WebhookKeys:
+        refs = told.secret_refs
+        if not refs and spec.signature.key_from == "client" and client.secret_ref is not None:
+            refs = (client.secret_ref,)
+        return WebhookKeys(
+            secrets=self._live(refs),
+            public=told.keys,
+            verify_token=self._later(told.verify_token_ref),
+            hook_id=told.hook_id,
+            account=told.account,
+        )
+
+    def _later(self, ref: str | None) -> Callable[[], Secret] | None:
+        """Handshakes are rare, and an event must not wait for what one needs."""
+        return None if ref is None else lambda: self._config.secret(ref)
+
+    def _live(self, refs: tuple[str, ...]) -> tuple[Secret, ...]:
+        """Those that are there: of two, the older one may be gone before the settings say so."""
+        found, missing = [], None
+        for ref in refs:
+            try:
+                found.append(self._config.secret(ref))
+            except ClientConfigError as fault:
+                missing = fault
+        if not found and missing is not None:
+            raise missing
+        return tuple(found)
+
+    def _published(self, url: str) -> "KeySource":
+        sets = self._http().key_sets
+        return lambda kid, algorithm: sets.key(url, kid, algorithm, PUBLISHED_KEYS_MS)

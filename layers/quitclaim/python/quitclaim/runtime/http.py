@@ -38,6 +38,8 @@ STATUS: Final[Mapping[type[QuitclaimError], int]] = {
     errors.OwnerDeletedError: 410,
     errors.IdempotencyMismatchError: 422,
     errors.RefreshInProgressError: 429,
+    errors.WebhookRefusedError: 401,
+    errors.WebhookAccountNotReadyError: 503,
     errors.MovedError: 409,
     errors.ProviderError: 502,
     errors.ProviderBusyError: 503,
@@ -97,7 +99,7 @@ def raw_body(event: Mapping[str, Any]) -> bytes:
     """The body's bytes as they were sent."""
     body = event.get("body") or ""
     if not event.get("isBase64Encoded"):
-        return str(body).encode()
+        return str(body).encode("utf-8", "surrogatepass")
     try:
         return base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError):

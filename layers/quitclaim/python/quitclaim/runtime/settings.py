@@ -86,6 +86,13 @@ class PublishSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WebhookSettings(Settings):
+    """Of `webhook`."""
+
+    delivery_queue: str = _env("QUITCLAIM_DELIVERY_QUEUE")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DeliverSettings(Settings):
     """Of `deliver`."""
 

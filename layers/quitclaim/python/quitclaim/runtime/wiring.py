@@ -4,7 +4,7 @@ purposes it may use and no other.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ import boto3
 from botocore.config import Config
 
 from quitclaim.domain.hooks import HookAnswer, HookKind
+from quitclaim.domain.webhooks import Event
 from quitclaim.flows.connect import Connecting
 from quitclaim.flows.deliveries import Delivering
 from quitclaim.flows.events import Publishing
@@ -23,10 +24,11 @@ from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import IN_FLIGHT, Revoking
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import EARLY_REFRESH, HandingOut
+from quitclaim.flows.webhooks import TakingIn
 from quitclaim.ports import AppHooks, Calls
 from quitclaim.providers.spec import COMPILED, Catalogue
 from quitclaim.runtime.bus import Bus
-from quitclaim.runtime.config import ConfiguredClients, LazyHooks, ParameterStore
+from quitclaim.runtime.config import ConfiguredAddresses, ConfiguredClients, LazyHooks, ParameterStore
 from quitclaim.runtime.invoke import AccessTokenReplay, AppFunction, SweepKick
 from quitclaim.runtime.queue import DeliveryQueue
 from quitclaim.runtime.settings import (
@@ -40,6 +42,7 @@ from quitclaim.runtime.settings import (
     RevokeSweepSettings,
     Settings,
     SettingsError,
+    WebhookSettings,
     read,
 )
 from quitclaim.runtime.telemetry import Telemetry
@@ -82,6 +85,7 @@ PURPOSES: Final[Mapping[str, frozenset[str]]] = {
     "connect": frozenset({"authorization", "use", "revoke", "confirm", "index"}),
     "revoke_sweep": frozenset({"revoke", "index"}),
     "publish": frozenset(),
+    "webhook": frozenset({"inbox", "index"}),
     "deliver": frozenset({"inbox", "index"}),
     "reconcile": frozenset(),
     "maintain": frozenset(),
@@ -144,12 +148,17 @@ class Parts[S: Settings]:
         return ProviderHttp(now_s=lambda: real_now() / 1000, new_id=self.ids.new_id, refusals=refusals)
 
     @cached_property
-    def clients(self) -> ConfiguredClients:
-        """The app's OAuth clients."""
+    def catalogue(self) -> Catalogue:
+        """What is known of providers."""
         dirs = self.settings.catalogue_dirs
         if dirs:
             self._refuse_unless_local("QUITCLAIM_CATALOGUE")
-        return ConfiguredClients(self.config, Catalogue((*dirs, COMPILED)), lambda: self.http)
+        return Catalogue((*dirs, COMPILED))
+
+    @cached_property
+    def clients(self) -> ConfiguredClients:
+        """The app's OAuth clients."""
+        return ConfiguredClients(self.config, self.catalogue, lambda: self.http)
 
     @cached_property
     def vault(self) -> RingVault:
@@ -432,6 +441,29 @@ def publish() -> Publish:
     """Build it. Raises `SettingsError`."""
     parts = _parts(PublishSettings, "publish")
     return Publish(parts, parts.publishing(parts.settings.event_bus))
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """The world of `webhook`."""
+
+    parts: Parts[WebhookSettings]
+    taking_in: TakingIn
+
+
+def webhook(on_event: Callable[[Event, bool], None]) -> Webhook:
+    """Build it. Raises `SettingsError`."""
+    parts = _parts(WebhookSettings, "webhook")
+    taking_in = TakingIn(
+        reads=parts.reads,
+        store=parts.webhooks,
+        addresses=ConfiguredAddresses(parts.config, parts.catalogue, lambda: parts.http),
+        vault=parts.vault,
+        forward=parts.queue(parts.settings.delivery_queue),
+        clock=parts.clock,
+        on_event=on_event,
+    )
+    return Webhook(parts, taking_in)
 
 
 @dataclass(frozen=True)

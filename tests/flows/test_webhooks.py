@@ -1,0 +1,388 @@
+"""
+Taking a webhook in: what is believed is durable before it is answered, once however often it comes, and nothing else
+leaves a trace.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from quitclaim.domain.errors import (
+    KeyUnavailableError,
+    StoreError,
+    WebhookAccountNotReadyError,
+    WebhooksNotSupportedError,
+)
+from quitclaim.domain.limits import FORWARD_MS, STORED_BODY_BYTES
+from quitclaim.domain.secret import Secret
+from quitclaim.domain.webhooks import DeliveryState, Incoming, RefusalReason, WebhookKeys
+from quitclaim.flows.webhooks import Received, TakingIn, take_in
+from quitclaim.ports import WebhookAddress
+from quitclaim.providers.webhooks import ProviderHook, WebhookSpec
+from quitclaim.store.commit import TRIES
+from quitclaim.store.keys import account_key
+from quitclaim.store.webhooks import WebhookStore
+from tests.fakes.tables import ambiguous, applied_then_ambiguous, busy
+from tests.flows.world import World
+from tests.providers.signing import SECRET, Signer, a_request, spec_of, with_webhooks
+
+
+@dataclass
+class MemoryHooks:
+    """`ports.WebhookAddresses` without Parameter Store."""
+
+    specs: dict[str, tuple[str, WebhookSpec]] = field(default_factory=dict)
+
+    def at(self, client: str, endpoint: str | None) -> WebhookAddress:
+        if client not in self.specs:
+            raise WebhooksNotSupportedError
+        provider, spec = self.specs[client]
+        keys = WebhookKeys(secrets=(Secret(SECRET),), verify_token=lambda: Secret("chosen"), account="u-1")
+        return ProviderHook(provider, client, endpoint, spec, keys, client_id="c")
+
+
+@dataclass
+class RecordingForward:
+    """`ports.Forward` that remembers."""
+
+    sent: list[tuple[str, str]] = field(default_factory=list)
+
+    def send(self, client: str, digest: str) -> None:
+        self.sent.append((client, digest))
+
+    def replay(self, client: str, account: str) -> None:
+        raise AssertionError("nobody replays here")
+
+
+class Inbox:
+    """What the webhook function works with, on the world's table."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.hooks = MemoryHooks({"slack": ("slack", spec_of("slack")), "xero": ("xero", spec_of("xero"))})
+        self.forward = RecordingForward()
+        self.told: list[tuple[str | None, bool]] = []
+        self.vault = world.vault("webhook")
+        self.taking_in = TakingIn(
+            reads=world.reads,
+            store=WebhookStore(world.table, world.clock, world.ids),
+            addresses=self.hooks,
+            vault=self.vault,
+            forward=self.forward,
+            clock=world.clock,
+            on_event=lambda event, is_new: self.told.append((event.prepared.kind, is_new)),
+        )
+
+    def signed(self, client: str, said: Any, **headers: str) -> Incoming:
+        body = said if isinstance(said, bytes) else json.dumps(said).encode()
+        request = replace(a_request(body), headers=headers)
+        return Signer(self.hooks.specs[client][1].signature, at=self.world.clock.now()).signed(request)
+
+    def take(self, client: str, said: Any, endpoint: str | None = None, **headers: str) -> Received:
+        return take_in(client, endpoint, self.signed(client, said, **headers), self.taking_in)
+
+    def stored(self) -> list[Any]:
+        """Deliveries in the table."""
+        keys = sorted(key for key in self.world.stand_in.everything() if key[0].startswith("W#"))
+        found = [self.world.reads.delivery(*pk.split("#")[1:]) for pk, _ in keys]
+        assert all(found)
+        return found
+
+
+@pytest.fixture
+def inbox(world: World) -> Inbox:
+    return Inbox(world)
+
+
+MESSAGE = {"event_id": "Ev1", "event": {"type": "message"}, "authorizations": [{"user_id": "U1"}]}
+
+
+@pytest.mark.rule("M-60", "RB-63")
+def test_an_event_is_durable_before_it_is_answered(inbox: Inbox) -> None:
+    """One conditional write; sealed, due, and its id in the queue."""
+    with inbox.world.table.metered() as spent:
+        received = inbox.take("slack", MESSAGE)
+
+    assert received == Received(200, accepted=1)
+    assert spent.writes == [1]
+    (delivery,) = inbox.stored()
+    now = inbox.world.clock.now()
+    assert (delivery.state, delivery.received, delivery.next) == (DeliveryState.ACCEPTED, now, now + FORWARD_MS)
+    prepared, raw = inbox.vault.open_delivery("slack", delivery.digest, delivery.body)
+    assert (prepared.kind, prepared.accounts, json.loads(raw)) == ("message", ("U1",), MESSAGE)
+    assert inbox.forward.sent == [("slack", delivery.digest)]
+    assert inbox.told == [("message", True)]
+
+
+@pytest.mark.rule("RB-63", "S-10")
+@pytest.mark.parametrize("copies", [2, 5])
+def test_a_copy_is_answered_because_the_first_is_there(inbox: Inbox, copies: int) -> None:
+    """One record, one message, and every copy is answered alike."""
+    answers = [inbox.take("slack", MESSAGE, **{"x-slack-retry-num": str(number)}) for number in range(copies)]
+
+    assert {each.status for each in answers} == {200}
+    assert sum(each.accepted for each in answers) == 1
+    assert sum(each.duplicates for each in answers) == copies - 1
+    assert len(inbox.stored()) == len(inbox.forward.sent) == 1
+
+
+@pytest.mark.rule("RB-63")
+def test_what_could_not_be_stored_is_not_answered_and_not_remembered(inbox: Inbox) -> None:
+    """The table does not answer: no 2xx, and the copy that the provider sends then is no duplicate."""
+    for fault in (ambiguous, busy):
+        inbox.world.table.faults = [fault] * TRIES
+        with pytest.raises(StoreError):
+            inbox.take("slack", MESSAGE)
+    assert inbox.forward.sent == []
+
+    assert inbox.take("slack", MESSAGE) == Received(200, accepted=1)
+
+
+def test_a_write_whose_answer_was_lost_is_known_again(inbox: Inbox) -> None:
+    """It is new, not a duplicate of itself."""
+    inbox.world.table.faults = [applied_then_ambiguous]
+
+    assert inbox.take("slack", MESSAGE) == Received(200, accepted=1)
+    assert len(inbox.forward.sent) == 1
+
+
+@pytest.mark.rule("M-63")
+def test_equal_ids_of_two_accounts_are_two_events(inbox: Inbox) -> None:
+    """And of two clients."""
+    inbox.hooks.specs["other"] = inbox.hooks.specs["slack"]
+
+    inbox.take("slack", MESSAGE)
+    inbox.take("slack", MESSAGE | {"authorizations": [{"user_id": "U2"}]})
+    inbox.take("other", MESSAGE)
+
+    assert len(inbox.stored()) == 3
+
+
+def test_each_event_of_a_batch_has_its_own_record(inbox: Inbox) -> None:
+    """And one that is there already keeps none of the others out; a crash in between leaves the rest for the copy."""
+    events = [{"tenantId": f"t-{number}", "n": number} for number in range(4)]
+    assert inbox.take("xero", {"events": events[:2]}) == Received(200, accepted=2)
+
+    inbox.world.table.faults = [None, None, *[ambiguous] * TRIES]
+    with pytest.raises(StoreError):
+        inbox.take("xero", {"events": events})
+    assert inbox.take("xero", {"events": events}) == Received(200, accepted=2, duplicates=2)
+
+    assert len(inbox.stored()) == 4
+    assert inbox.take("xero", {"events": []}) == Received(200)
+
+
+def test_a_body_that_is_too_large_is_remembered_by_its_digest(inbox: Inbox) -> None:
+    """Its copy is a duplicate all the same."""
+    large = json.dumps({"event_id": "Ev9", "text": "x" * STORED_BODY_BYTES}).encode()
+
+    assert [inbox.take("slack", large).accepted for _ in range(2)] == [1, 0]
+
+    (delivery,) = inbox.stored()
+    prepared, raw = inbox.vault.open_delivery("slack", delivery.digest, delivery.body)
+    assert (prepared.truncated, raw, delivery.size) == (True, b"", len(large))
+
+
+@pytest.mark.rule("M-61")
+def test_where_nothing_is_set_up_nothing_is_taken(inbox: Inbox) -> None:
+    """The provider of somebody else's stack learns no more than that."""
+    with pytest.raises(WebhooksNotSupportedError):
+        take_in("nobody", None, a_request(), inbox.taking_in)
+
+
+@pytest.mark.rule("S-9")
+def test_what_is_not_believed_leaves_no_trace(inbox: Inbox) -> None:
+    """Nothing is written, nothing is sealed, nothing is sent; the reason is for the metric."""
+    before = inbox.world.stand_in.everything()
+
+    received = take_in("slack", None, a_request(), inbox.taking_in)
+
+    assert received == Received(0, refused=RefusalReason.SIGNATURE_MISSING)
+    assert (inbox.world.stand_in.everything(), inbox.forward.sent, inbox.told) == (before, [], [])
+
+
+def test_a_handshake_leaves_no_trace_unless_it_brings_the_key(inbox: Inbox) -> None:
+    """What the provider tells only once is durable before it is answered."""
+    shaken = inbox.take("slack", {"type": "url_verification", "challenge": "c-1"})
+    assert shaken.shaken is not None
+    assert (shaken.status, shaken.shaken.body, inbox.stored()) == (200, "c-1", [])
+
+    inbox.hooks.specs["asana"] = ("asana", spec_of("asana"))
+    brought = replace(a_request(b"{}"), headers={"x-hook-secret": "b537207f20cbfa02357cf448134da559"})
+    told = take_in("asana", "e-1", brought, inbox.taking_in)
+
+    assert told.shaken is not None
+    assert told.shaken.headers == {"x-hook-secret": "b537207f20cbfa02357cf448134da559"}
+    (delivery,) = inbox.stored()
+    assert json.loads(inbox.vault.open_delivery("asana", delivery.digest, delivery.body)[1]) == {
+        "key": "b537207f20cbfa02357cf448134da559"
+    }
+
+
+@pytest.mark.rule("M-72", "M-77", "M-78")
+def test_a_provider_that_sends_again_is_asked_to_where_the_catalogue_says_so(inbox: Inbox) -> None:
+    """No connection of the account can take it now: 503, and nothing is stored; else it is taken like any other."""
+    inbox.hooks.specs["again"] = ("slack", replace(spec_of("slack"), unready="retry"))
+
+    with pytest.raises(WebhookAccountNotReadyError):
+        inbox.take("again", MESSAGE)
+    assert inbox.stored() == []
+
+    digest = inbox.vault.account_digest("again", "U1")
+    inbox.world.stand_in.plant(account_key("again", digest), ty="account", live=1, parked=0, v=1)
+    assert inbox.take("again", MESSAGE) == Received(200, accepted=1)
+
+
+@pytest.mark.rule("M-60")
+def test_without_keys_nothing_is_answered(inbox: Inbox) -> None:
+    """KMS is out: the provider is asked to come again; nothing was stored in the clear."""
+    inbox.world.kms.is_out = True
+
+    with pytest.raises(KeyUnavailableError):
+        inbox.take("slack", MESSAGE)
+
+    assert inbox.stored() == []
+
+
+@pytest.mark.rule("M-83")
+def test_the_table_holds_nothing_of_a_users(inbox: Inbox) -> None:
+    """Neither account, nor id, nor a word of the body, in clear."""
+    said = MESSAGE | {"authorizations": [{"user_id": "account-canary"}], "text": "body-canary", "event_id": "id-canary"}
+
+    inbox.take("slack", said)
+
+    lying = repr(inbox.world.stand_in.everything())
+    assert not any(word in lying for word in ("account-canary", "body-canary", "id-canary"))
+
+
+# --- whatever anybody sends ------------------------------------------------------------------------------------------
+
+FUZZED = with_webhooks()
+MUTATIONS = 10_000
+AT_ONCE = 20
+
+
+class NothingIsStored:
+    """Whatever reaches it was believed: no mutated request may."""
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        raise AssertionError(f"a mutated request came to {name}")
+
+
+@st.composite
+def mutations(draw: st.DrawFn) -> tuple[str, int, int, int, bytes]:
+    """A provider, what is changed, where, by how much, and something to put there."""
+    return (
+        draw(st.sampled_from(FUZZED)),
+        draw(st.integers(0, 11)),
+        draw(st.integers(0, 400)),
+        draw(st.integers(1, 255)),
+        draw(st.binary(max_size=24)),
+    )
+
+
+def mutated(good: Incoming, kind: int, place: int, change: int, more: bytes) -> Incoming:
+    """*good* with one thing changed: body, a header, the order or number of them, the address, the method."""
+    names = sorted(good.headers)
+    name = names[place % len(names)]
+    text, body = good.headers[name], good.body
+    at = place % max(1, len(body))
+    spot = place % max(1, len(text))
+    other = more.decode("latin-1")
+    match kind:
+        case 0:
+            return replace(good, body=body[:at] + bytes([body[at] ^ change]) + body[at + 1 :])
+        case 1:
+            return replace(good, body=body[:at] + more + b"\0" + body[at:])
+        case 2:
+            return replace(good, body=body[:at])
+        case 3:
+            return replace(good, headers={**good.headers, name: text[:spot] + chr(change) + text[spot + 1 :]})
+        case 4:
+            return replace(good, headers={key: value for key, value in good.headers.items() if key != name})
+        case 5:
+            return replace(good, headers={**good.headers, name: other})
+        case 6:
+            return replace(good, headers={**good.headers, name: f"{text},{text}"})
+        case 7:
+            return replace(good, headers=dict.fromkeys(names, other), body=more)
+        case 8:
+            return replace(good, body=b"[" * (change * 10) + more)
+        case 9:
+            return replace(good, method=("GET", "HEAD", "PUT", "post")[change % 4], query={other: other, name: other})
+        case 10:
+            return replace(good, body=b'{"challenge":' + more + b"}", headers={})
+        case _:
+            return replace(good, headers={key.upper(): value for key, value in good.headers.items()}, body=more)
+
+
+@pytest.mark.rule("S-9", "S-11")
+def test_no_mutated_request_is_believed_and_none_breaks_anything() -> None:
+    """
+    10,000 requests, each a good one of some provider with one thing changed: a refusal, or a handshake without effect;
+    never an event, never an exception.
+    """
+    now = 1_800_000_000_000
+    good: dict[str, tuple[WebhookAddress, Incoming]] = {}
+    for provider in FUZZED:
+        spec = spec_of(provider)
+        if spec.signature.scheme == "path":  # nothing of it is signed: whoever knows the address is believed
+            signature = replace(spec.signature, scheme="secret", member="header:x-secret")
+            spec = replace(spec, signature=signature)
+        body = json.dumps({"type": "made", "id": "e-1", "webhookTimestamp": now, "user_id": "u"}).encode()
+        hook = ProviderHook(provider, "acme", None, spec, WebhookKeys(secrets=(Secret(SECRET),)), client_id="c")
+        request = a_request(body)
+        if spec.signature.scheme == "hmac":
+            secret = SECRET.removeprefix("whsec_") if spec.signature.key_decoding == "base64" else SECRET
+            hook = ProviderHook(provider, "acme", None, spec, WebhookKeys(secrets=(Secret(secret),)), client_id="c")
+            request = Signer(spec.signature, (secret,), at=now).signed(replace(request, headers={}))
+        elif spec.signature.scheme == "secret":
+            request = replace(request, headers={"x-secret": SECRET})
+        else:
+            request = replace(request, headers=dict.fromkeys(spec.signature.headers, "AAAA"))
+        good[provider] = (hook, replace(request, headers=request.headers or {"x-none": "1"}))
+    seen = 0
+
+    @settings(max_examples=MUTATIONS // AT_ONCE, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(st.lists(mutations(), min_size=AT_ONCE, max_size=AT_ONCE))
+    def send(drawn: list[tuple[str, int, int, int, bytes]]) -> None:
+        nonlocal seen
+        for provider, kind, place, change, more in drawn:
+            hook, request = good[provider]
+            changed = mutated(request, kind, place, change, more)
+            if _means_the_same(request, changed, hook):
+                continue
+            read = hook.read(changed, now)
+            seen += 1
+            assert type(read).__name__ in ("Refused", "Shaken"), (provider, kind, place, change, more)
+
+    send()
+    assert seen > MUTATIONS // 2
+
+
+def _means_the_same(good: Incoming, changed: Incoming, hook: WebhookAddress) -> bool:
+    """A header that nobody signed was changed, or the secret alone is compared: what came is still the provider's."""
+    assert isinstance(hook, ProviderHook)
+    if changed.method != good.method:
+        return False
+    spec = spec_of(hook.provider).signature
+    if spec.separator is not None and changed.body == good.body:
+        header = spec.headers[0]
+        if changed.headers.get(header) == f"{good.headers[header]},{good.headers[header]}":
+            return True  # a list that says everything twice
+    if spec.scheme == "path":
+        return changed.headers.get("x-secret") == SECRET
+    signed = {
+        *spec.headers,
+        spec.id_header,
+        *(() if spec.timestamp is None else (spec.timestamp.at.partition(":")[2],)),
+    }
+    kept = {name: changed.headers.get(name) for name in signed if name} == {
+        name: good.headers.get(name) for name in signed if name
+    }
+    return kept and changed.body == good.body
