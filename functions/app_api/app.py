@@ -13,7 +13,8 @@ from quitclaim.domain.ids import ConnectionRef, OwnerRef, checked_id
 from quitclaim.domain.return_to import checked_return_to
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.sources import SourceProof, checked_slug
-from quitclaim.flows.connect import Started, StartRequest, confirm, start
+from quitclaim.flows.connect.confirm import confirm
+from quitclaim.flows.connect.start import Started, StartRequest, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked as AskedByOperator
 from quitclaim.flows.operator import acknowledge_for_deleted, attention, retry

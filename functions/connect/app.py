@@ -17,7 +17,9 @@ from quitclaim.domain.errors import (
 from quitclaim.domain.limits import COOKIE_MS
 from quitclaim.domain.return_to import checked_return_to, with_outcome
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome, complete_callback, open_link
+from quitclaim.flows.connect.browser import Callback, CallbackOutcome
+from quitclaim.flows.connect.callback import CallbackFailedError, complete_callback
+from quitclaim.flows.connect.link import open_link
 from quitclaim.runtime import pages, wiring
 from quitclaim.runtime.http import (
     MAX_BODY,

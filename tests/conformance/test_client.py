@@ -18,7 +18,7 @@ from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeAnswer, RevokeOutcome, TokenGrant
 from quitclaim.domain.revocations import material_of
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import challenge_of
+from quitclaim.flows.connect.browser import challenge_of
 from quitclaim.providers import placeholders
 from quitclaim.providers.client import OAuthClient, ProviderHttp
 from quitclaim.providers.spec import Catalogue, ProviderSpec

@@ -13,7 +13,7 @@ import pytest
 from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.errors import NeedsReconnectError, ProviderNotRegisteredError, QuitclaimError
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import Callback, Visit
+from quitclaim.flows.connect.browser import Callback, Visit
 from quitclaim.flows.tokens import report
 from quitclaim.ports import Client
 from quitclaim.providers.client import OAuthClient, ProviderHttp

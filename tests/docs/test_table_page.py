@@ -80,7 +80,7 @@ def test_a_row_exists_exactly_if_a_store_has_it() -> None:
 
 def test_every_row_that_the_code_cites_is_on_the_page() -> None:
     """Comments of flows and stores cite numbers of this page."""
-    code = [*STORE.glob("*.py"), *(STORE.parent / "flows").glob("*.py")]
+    code = [*STORE.glob("*.py"), *(STORE.parent / "flows").rglob("*.py")]
     cited = set().union(*(numbers(path.read_text(encoding="utf-8")) for path in code))
 
     assert cited <= set(rows())

@@ -15,7 +15,9 @@ from quitclaim.domain.connect import ConnectionState, ExchangeOutcome, Phase
 from quitclaim.domain.limits import AUTHORIZATION_MS, GUARD_MS, TICKET_MS
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.sources import SourceProof, SourceStatus
-from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome, StartRequest, Visit
+from quitclaim.flows.connect.browser import Callback, CallbackOutcome, Visit
+from quitclaim.flows.connect.callback import CallbackFailedError
+from quitclaim.flows.connect.start import StartRequest
 from quitclaim.flows.sign_in import SignedIn, SignInRequest, sdk_sign_in
 from quitclaim.store.connect import ConnectStore
 from tests.fakes.broker import BrokerServer

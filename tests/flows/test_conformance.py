@@ -16,7 +16,7 @@ import pytest
 
 from quitclaim.domain.errors import QuitclaimError
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import CallbackFailedError
+from quitclaim.flows.connect.callback import CallbackFailedError
 from tests.fakes.issuer import ISSUER, at_hash, key, published, signed, unpadded, unsigned
 from tests.fakes.provider import Misbehaviour, answers, lost_answer
 from tests.fakes.tables import WorkerKilledError, killed_after

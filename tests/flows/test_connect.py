@@ -32,7 +32,8 @@ from quitclaim.domain.limits import (
     WINDOW_MS,
 )
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import Callback, CallbackFailedError, CallbackOutcome, challenge_of
+from quitclaim.flows.connect.browser import Callback, CallbackOutcome, challenge_of
+from quitclaim.flows.connect.callback import CallbackFailedError
 from quitclaim.store.keys import barrier_key, connection_key, exchange_key
 from tests.fakes.config import BASE_URL, spec_with
 from tests.fakes.provider import (

@@ -7,7 +7,7 @@ import pytest
 from quitclaim.domain.errors import ConnectBlockedError, StateConflictError, StoreError
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import DEADLINE_MS, GUARD_MS, SECOND
-from quitclaim.flows.connect import CallbackFailedError
+from quitclaim.flows.connect.callback import CallbackFailedError
 from quitclaim.flows.reconcile import Reconciled, reconcile
 from quitclaim.store.keys import account_key, connection_key, exchange_key
 from tests.fakes.clock import Budget

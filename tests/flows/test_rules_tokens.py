@@ -14,7 +14,7 @@ from quitclaim.domain.limits import (
     SOFT_MARGIN_MS,
     WINDOW_MS,
 )
-from quitclaim.flows.connect import CallbackFailedError
+from quitclaim.flows.connect.callback import CallbackFailedError
 from quitclaim.store.commit import TRIES
 from tests.fakes.provider import answers
 from tests.fakes.tables import ambiguous

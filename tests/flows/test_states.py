@@ -11,7 +11,9 @@ import pytest
 from quitclaim.domain.errors import QuitclaimError
 from quitclaim.domain.ids import digest
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import Callback, CallbackFailedError, open_link
+from quitclaim.flows.connect.browser import Callback
+from quitclaim.flows.connect.callback import CallbackFailedError
+from quitclaim.flows.connect.link import open_link
 from quitclaim.store.keys import connection_key
 from tests.fakes.config import BASE_URL
 from tests.fakes.provider import answers, killed

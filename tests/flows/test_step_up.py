@@ -12,7 +12,8 @@ import pytest
 from quitclaim.domain.errors import QuitclaimError
 from quitclaim.domain.limits import CONFIRM_MS, GUARD_MS
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import Callback, Started
+from quitclaim.flows.connect.browser import Callback
+from quitclaim.flows.connect.start import Started
 from quitclaim.flows.deletion import delete_owner
 from tests.fakes.provider import Misbehaviour, after, answers, cut_off, killed, lost_answer, not_connected
 from tests.fakes.tables import WorkerKilledError, killed_after

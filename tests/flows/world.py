@@ -17,18 +17,12 @@ from quitclaim.domain.limits import FORWARD_MS
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.webhooks import Delivery, DeliveryState, Prepared, Trust
 from quitclaim.flows import status as status_flow
-from quitclaim.flows.connect import (
-    Callback,
-    CallbackOutcome,
-    Connecting,
-    Started,
-    StartRequest,
-    Visit,
-    complete_callback,
-    confirm,
-    open_link,
-    start,
-)
+from quitclaim.flows.connect.browser import Callback, CallbackOutcome, Visit
+from quitclaim.flows.connect.callback import complete_callback
+from quitclaim.flows.connect.confirm import confirm
+from quitclaim.flows.connect.connecting import Connecting
+from quitclaim.flows.connect.link import open_link
+from quitclaim.flows.connect.start import Started, StartRequest, start
 from quitclaim.flows.deliveries import Delivered, Delivering, deliver
 from quitclaim.flows.events import Published, Publishing, publish
 from quitclaim.flows.imports import Imported, ImportRequest, import_grant

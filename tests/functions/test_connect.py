@@ -386,7 +386,7 @@ def test_M_34_an_unexpected_fault_of_a_bound_callback_tells_nothing(stage, monke
     def broken(*_, **__):
         raise RuntimeError("canary-of-a-library")
 
-    monkeypatch.setattr("quitclaim.flows.connect._complete", broken)
+    monkeypatch.setattr("quitclaim.flows.connect.callback._complete", broken)
 
     told = stage.callback(cookie, state=state, code=code)
 

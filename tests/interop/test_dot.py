@@ -16,7 +16,7 @@ from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.outcomes import IdentityOutcome, Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer, TokenGrant
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
-from quitclaim.flows.connect import challenge_of
+from quitclaim.flows.connect.browser import challenge_of
 from quitclaim.providers import oauth2
 from quitclaim.providers.compile import compile_file
 from quitclaim.providers.spec import Catalogue, ProviderSpec

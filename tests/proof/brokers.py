@@ -13,7 +13,10 @@ from quitclaim.domain.limits import GUARD_MS, WINDOW_MS
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.sources import SourceProof
-from quitclaim.flows.connect import Callback, StartRequest, Visit, confirm, open_link, start
+from quitclaim.flows.connect.browser import Callback, Visit
+from quitclaim.flows.connect.confirm import confirm
+from quitclaim.flows.connect.link import open_link
+from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.sign_in import SignInRequest, sdk_sign_in
 from quitclaim.ports import Key
 from tests.proof.ledger import Fault, Kind, Refreshing

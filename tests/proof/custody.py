@@ -25,15 +25,11 @@ from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, Outcome, 
 from quitclaim.domain.revocations import NO_VARIABLES, Material, Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.connect import (
-    Callback,
-    CallbackFailedError,
-    StartRequest,
-    complete_callback,
-    confirm,
-    open_link,
-    start,
-)
+from quitclaim.flows.connect.browser import Callback
+from quitclaim.flows.connect.callback import CallbackFailedError, complete_callback
+from quitclaim.flows.connect.confirm import confirm
+from quitclaim.flows.connect.link import open_link
+from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked, Operating, retry
 from quitclaim.flows.reconcile import reconcile

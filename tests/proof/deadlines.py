@@ -22,7 +22,8 @@ from quitclaim.domain.limits import (
     WINDOW_MS,
 )
 from quitclaim.domain.revocations import Reach
-from quitclaim.flows.connect import StartRequest, open_link, start
+from quitclaim.flows.connect.link import open_link
+from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.maintain import maintain
 from quitclaim.flows.reconcile import LAST_ITEM_MS, reconcile
 from quitclaim.flows.revocations import LAST_CLAIM_MS, revoke

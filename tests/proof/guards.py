@@ -168,51 +168,63 @@ GUARDS: Final[Sequence[Guard]] = (
     # connect
     Guard(
         "connect: what is owed refuses a start and a begin",
-        "flows/connect.py: _refuse_blocked",
-        _instead("quitclaim.flows.connect._refuse_blocked", _nothing),
+        "flows/connect/connecting.py: refuse_blocked",
+        _all(
+            *(
+                _instead(f"quitclaim.flows.connect.{module}.refuse_blocked", _nothing)
+                for module in ("start", "brokers", "exchange")
+            )
+        ),
     ),
     Guard(
         "connect: what is owed refuses an install as well",
-        "flows/connect.py: install",
+        "flows/connect/install.py: install",
         lambda world, table: patch.object(Resolved, "blockers", lambda _: ()),
     ),
     Guard(
         "connect: a link of another generation begins nothing",
         "domain/connect.py: refusal_of_link",
-        _instead("quitclaim.flows.connect.refusal_of_link", _nothing),
+        _all(
+            *(
+                _instead(f"quitclaim.flows.connect.{module}.refusal_of_link", _nothing)
+                for module in ("link", "exchange", "callback")
+            )
+        ),
     ),
     Guard(
         "connect: a link leads out only while it lasts",
         "domain/connect.py: may_visit",
-        _instead("quitclaim.flows.connect.may_visit", lambda *_: True),
+        _all(
+            *(_instead(f"quitclaim.flows.connect.{module}.may_visit", lambda *_: True) for module in ("start", "link"))
+        ),
     ),
     Guard(
         "connect: the code leaves only inside its window",
-        "flows/connect.py: _complete",
-        _instead("quitclaim.flows.connect.GUARD_MS", LONG_AGO),
+        "flows/connect/callback.py: _complete",
+        _instead("quitclaim.flows.connect.callback.GUARD_MS", LONG_AGO),
     ),
     Guard(
         "connect: what was granted is held before it is judged",
-        "flows/connect.py: _hold",
+        "flows/connect/hold.py: hold",
         lambda world, table: patch.object(ConnectStore, "hold", _nothing),
     ),
     Guard(
         "connect: a late grant is queued",
-        "flows/connect.py: _queue_late",
-        _instead("quitclaim.flows.connect._queue_late", _nothing),
+        "flows/connect/late_grants.py: queue_late",
+        _instead("quitclaim.flows.connect.hold.queue_late", _nothing),
     ),
     Guard(
         "connect: the connection of a late grant fails",
-        "flows/connect.py: _leave_behind; domain/connect.py: is_left_behind",
+        "flows/connect/late_grants.py: leave_behind; domain/connect.py: is_left_behind",
         _all(
-            _instead("quitclaim.flows.connect._leave_behind", _nothing),
+            _instead("quitclaim.flows.connect.hold.leave_behind", _nothing),
             _instead("quitclaim.flows.reconcile.is_left_behind", lambda *_: False),
         ),
     ),
     Guard(
         "connect: what moved on is not installed",
-        "flows/connect.py: _refusal_of_install",
-        _instead("quitclaim.flows.connect._refusal_of_install", _nothing),
+        "flows/connect/install.py: _refusal_of_install",
+        _instead("quitclaim.flows.connect.install._refusal_of_install", _nothing),
     ),
     Guard(
         "connect: a grant that a wide revocation may have ended is not installed",

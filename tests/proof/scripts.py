@@ -26,15 +26,11 @@ from quitclaim.domain.limits import CONFIRM_MS, DEADLINE_MS, GUARD_MS, REFRESH_L
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.connect import (
-    Callback,
-    CallbackFailedError,
-    StartRequest,
-    complete_callback,
-    confirm,
-    open_link,
-    start,
-)
+from quitclaim.flows.connect.browser import Callback
+from quitclaim.flows.connect.callback import CallbackFailedError, complete_callback
+from quitclaim.flows.connect.confirm import confirm
+from quitclaim.flows.connect.link import open_link
+from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.reconcile import (
     carry_out_stop,
     finish,

@@ -28,7 +28,10 @@ from quitclaim.domain.limits import (
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.connect import Callback, StartRequest, confirm, open_link, start
+from quitclaim.flows.connect.browser import Callback
+from quitclaim.flows.connect.confirm import confirm
+from quitclaim.flows.connect.link import open_link
+from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked, acknowledge_for_deleted, retry
 from quitclaim.flows.revocations import revoke

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from quitclaim.domain.errors import QuitclaimError
-from quitclaim.flows.connect import Visit
+from quitclaim.flows.connect.browser import Visit
 from quitclaim.flows.status import status
 from quitclaim.flows.tokens import AccessToken
 from quitclaim.ports import Check, Delete, Put, Update

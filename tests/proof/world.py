@@ -34,7 +34,7 @@ from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.domain.webhooks import Prepared, prepared_of
-from quitclaim.flows.connect import Connecting
+from quitclaim.flows.connect.connecting import Connecting
 from quitclaim.flows.deliveries import Delivering, deliver, replay_waiting
 from quitclaim.flows.events import Publishing
 from quitclaim.flows.maintain import Maintaining

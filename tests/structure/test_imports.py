@@ -1,12 +1,13 @@
 """Who may import whom: the rings from the inside out, held by the syntax trees."""
 
+import ast
 import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests.structure.sources import PACKAGE, ROOT, Import, imports, product, ring_of
+from tests.structure.sources import PACKAGE, ROOT, Import, imports, product, ring_of, tree
 
 RINGS = {
     # ring: (rings of ours, distributions)
@@ -150,3 +151,17 @@ def test_domain_ring_has_no_way_out_by_a_neighbour():
     used = {each.module for each in all_imports() if ring_of(each.by) == "domain" and each.top != "quitclaim"}
 
     assert used <= {"collections.abc", "dataclasses", "enum", "hashlib", "hmac", "re", "typing", "urllib.parse"}
+
+
+def test_no_module_takes_a_name_of_another_that_is_its_own():
+    """What begins with an underscore is its module's alone."""
+    taken = [
+        f"{name_of(path)}: {each.name} of {node.module}"
+        for path in product()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("quitclaim")
+        for each in node.names
+        if each.name.startswith("_")
+    ]
+
+    assert taken == []

@@ -81,8 +81,8 @@ STAGES = {"connect", "tokens", "stop", "revocations", "reconcile"}
 
 @pytest.mark.parametrize("ring", ["flows", "store"])
 def test_a_stage_has_one_name_in_every_ring(ring):
-    """If you read flows/stop.py, its transactions are in store/stop.py."""
-    assert {path.stem for path in (PACKAGE / ring).glob("*.py")} >= STAGES
+    """If you read flows/stop.py, its transactions are in store/stop.py; a long one is a folder (flows/connect)."""
+    assert {path.stem for path in (PACKAGE / ring).iterdir()} >= STAGES
 
 
 # --- keys ------------------------------------------------------------------------------------------------------------

@@ -53,19 +53,11 @@ from quitclaim.domain.limits import (
 from quitclaim.domain.outcomes import Outcome, TokenAnswer, TokenGrant
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN, TokenPair
-from quitclaim.flows.connect import (
-    TRIES,
-    Connecting,
-    Consent,
-    _clear_of_settled,
-    _end,
-    _hold,
-    _identified,
-    _refuse_blocked,
-    _release,
-    _returned,
-    install,
-)
+from quitclaim.flows.connect.connecting import TRIES, Connecting, clear_of_settled, refuse_blocked
+from quitclaim.flows.connect.exchange import Consent, end, tokens_of
+from quitclaim.flows.connect.hold import hold, release
+from quitclaim.flows.connect.identity import identified
+from quitclaim.flows.connect.install import install
 from quitclaim.ports import Client, Deadline
 
 AFTER_THE_CALL_MS: Final = IDENTITY_CALL_MS + 2 * SAVE_MS
@@ -154,7 +146,7 @@ def import_grant(request: ImportRequest, deadline: Deadline, world: Connecting) 
         EXCHANGE_CALL_MS, deadline.remaining_ms() - AFTER_THE_CALL_MS, begun.ends - GUARD_MS - world.clock.now()
     )
     if limit <= 0:
-        _end(begun, "not_sent", world, unconfirmed=False)
+        end(begun, "not_sent", world, unconfirmed=False)
         raise TimeIsUpError(connection_id=request.ref.connection, copy=DROPPED)
     answer = client.refresh(refresh_token=request.refresh_token, timeout_ms=limit, variables=variables)
     try:
@@ -185,9 +177,9 @@ def _begun(request: ImportRequest, client: Client, deadline: Deadline, world: Co
                 reason="insufficient_scope",
                 copy=DROPPED,
             )
-        resolved = _clear_of_settled(ref, barrier, client.name, world)
+        resolved = clear_of_settled(ref, barrier, client.name, world)
         now = world.clock.now()
-        _refuse_blocked(resolved, now)
+        refuse_blocked(resolved, now)
         if resolved.in_flight is not None:  # a held one waits for its owner; only a start ends it
             raise ConnectBlockedError(connection_id=resolved.in_flight.ref.connection)
         if request.dry_run:
@@ -244,19 +236,19 @@ def _taken_over(
     is_new = fresh is not None and fresh.refresh_token is not None and fresh.refresh_token != given
     shared = not is_new or not _makes_ours_the_only_one(client.facts)
     answer = replace(answer, grant=_completed(fresh, request), salvaged=salvaged)
-    tokens = _returned(answer, exchange, client, world)
+    tokens = tokens_of(answer, exchange, client, world)
     if is_new and shared and not client.facts.reach.ends_old_tokens:
         # The app's copy may live on, and no revocation of ours reaches it: the end of this grant is never confirmed.
         tokens = replace(tokens, is_whole=False)
     exchange = replace(exchange, shared_copy=shared)
-    held, pair, revocation = _hold(tokens, exchange, _consent(request, client), client, world)
+    held, pair, revocation = hold(tokens, exchange, _consent(request, client), client, world)
     proof = None
     if tokens.grant is not None and tokens.grant.id_token is not None and client.expects_id_token(held.scopes):
         proof = (tokens.grant.id_token, None)  # a refresh repeats no nonce (OIDC core 12.2)
-    held = _identified(tokens, proof, held, revocation, client, deadline, world)
+    held = identified(tokens, proof, held, revocation, client, deadline, world)
     wanted = None if request.account_id is None else vault.account_digest(client.name, request.account_id.reveal())
     if wanted is not None and held.account != wanted:
-        _release(held, "identity_mismatch", world)
+        release(held, "identity_mismatch", world)
         raise GrantNotInstalledError("The token is another account's.", connection_id=name, reason="identity_mismatch")
     use = vault.seal_for_use(held.ref, held.generation, 1, pair)
     return Imported(install(replace(held, use=use), client, world), shared)
@@ -287,7 +279,7 @@ def _not_taken(answer: TokenAnswer, exchange: Exchange, facts: ProviderFacts, wo
     name, reason = exchange.ref.connection, answer.reason or str(answer.outcome)
     is_unknown = answer.outcome is Outcome.UNKNOWN
     unconfirmed = is_unknown and may_leave_a_grant(exchange, facts)
-    _end(exchange, reason, world, unconfirmed=unconfirmed)
+    end(exchange, reason, world, unconfirmed=unconfirmed)
     if unconfirmed:
         return ExchangeUnconfirmedError(connection_id=name, copy=DROPPED)
     if answer.config_fault:

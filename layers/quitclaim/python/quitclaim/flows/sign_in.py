@@ -33,18 +33,10 @@ from quitclaim.domain.limits import EXCHANGE_CALL_MS, GUARD_MS, IDENTITY_CALL_MS
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.sources import is_established
 from quitclaim.domain.tokens import MAIN
-from quitclaim.flows.connect import (
-    TRIES,
-    Connecting,
-    _broker_of,
-    _clear_of_settled,
-    _end,
-    _refuse_blocked,
-    held_account,
-    install,
-    reference_of,
-    refusal_of_broker,
-)
+from quitclaim.flows.connect.brokers import broker_of, held_account, reference_of, refusal_of_broker
+from quitclaim.flows.connect.connecting import TRIES, Connecting, clear_of_settled, refuse_blocked
+from quitclaim.flows.connect.exchange import end
+from quitclaim.flows.connect.install import install
 from quitclaim.ports import Client, Deadline
 
 AFTER_THE_ACCOUNT_MS: Final = 2 * SAVE_MS + IDENTITY_CALL_MS
@@ -91,7 +83,7 @@ def sdk_sign_in(request: SignInRequest, deadline: Deadline, world: Connecting) -
     found = _established(request, client, world)
     connection, account = found if found is not None else _made(request, client, deadline, world)
     limit = min(IDENTITY_CALL_MS, deadline.remaining_ms() - SAVE_MS // 2)
-    answer = _broker_of(client).sign_in(account=account, timeout_ms=max(limit, 1))
+    answer = broker_of(client).sign_in(account=account, timeout_ms=max(limit, 1))
     if answer.value is None:
         raise refusal_of_broker(answer, request.ref.connection)
     return SignedIn(connection, answer.value)
@@ -118,11 +110,11 @@ def _made(request: SignInRequest, client: Client, deadline: Deadline, world: Con
         EXCHANGE_CALL_MS, deadline.remaining_ms() - AFTER_THE_ACCOUNT_MS, exchange.ends - GUARD_MS - world.clock.now()
     )
     if limit <= 0:
-        _end(exchange, "not_sent", world, unconfirmed=False)
+        end(exchange, "not_sent", world, unconfirmed=False)
         raise TimeIsUpError(connection_id=request.ref.connection)
-    answer = _broker_of(client).account(reference=reference_of(request.ref, client, world), timeout_ms=limit)
+    answer = broker_of(client).account(reference=reference_of(request.ref, client, world), timeout_ms=limit)
     if answer.value is None:
-        _end(exchange, answer.reason or answer.outcome, world, unconfirmed=False)
+        end(exchange, answer.reason or answer.outcome, world, unconfirmed=False)
         raise refusal_of_broker(answer, request.ref.connection)
     held, pair = held_account(answer.value, exchange, client, deadline, world)
     use = world.vault.seal_for_use(held.ref, held.generation, 1, pair)
@@ -138,9 +130,9 @@ def _begun(request: SignInRequest, client: Client, deadline: Deadline, world: Co
         if before is not None and before.state is ConnectionState.READY:
             raise MovedError  # made by another call since it was looked for
         may_start(before, again=True)
-        resolved = _clear_of_settled(ref, barrier, client.name, world)
+        resolved = clear_of_settled(ref, barrier, client.name, world)
         now = world.clock.now()
-        _refuse_blocked(resolved, now)
+        refuse_blocked(resolved, now)
         if resolved.in_flight is not None:  # a held one waits for its owner; only a start ends it
             raise ConnectBlockedError(connection_id=resolved.in_flight.ref.connection)
         if deadline.remaining_ms() < AFTER_THE_ACCOUNT_MS + 2 * SAVE_MS:

@@ -15,7 +15,7 @@ from botocore.config import Config
 
 from quitclaim.domain.hooks import HookAnswer, HookKind
 from quitclaim.domain.webhooks import Event
-from quitclaim.flows.connect import Connecting
+from quitclaim.flows.connect.connecting import Connecting
 from quitclaim.flows.deliveries import Delivering
 from quitclaim.flows.events import Publishing
 from quitclaim.flows.maintain import Maintaining
