@@ -304,7 +304,7 @@ def passing(ms: int) -> Handler:
 
 @dataclass(frozen=True)
 class Situation:
-    """A state, and what can happen in it. *orders*: so many states of a pair are enough in CI, as each takes long."""
+    """A state, and what can happen in it. *orders*: so many states of a pair are enough (in CI), as each takes long."""
 
     name: str
     kind: Kind
