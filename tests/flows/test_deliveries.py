@@ -12,6 +12,7 @@ import pytest
 
 from quitclaim.domain.connect import ConnectionState
 from quitclaim.domain.errors import StoreError
+from quitclaim.domain.hooks import HookKind, HookOutcome
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     AFTERMATH_MS,
@@ -176,6 +177,95 @@ def test_what_does_not_fit_into_the_time_goes_on_where_it_stopped(world: World) 
 
     assert (done.outcome, done.until) == (Outcome.WAITS, world.clock.now())
     assert world.deliver().outcome is Outcome.PROCESSED
+
+
+# --- the app takes it ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("M-79", "M-82")
+def test_the_app_is_asked_to_take_what_the_provider_sent(world: World) -> None:
+    """Byte by byte, once it has a hook for it; only then its share is on record and the notice on the bus."""
+    world.connect()
+    world.accept(content_type="application/json", occurred_at=7, element=2)
+    world.hooks.answers[HookKind.WEBHOOK_ACCEPTED] = lambda call: HookOutcome.DONE
+
+    assert world.deliver().shares == {"received": 1}
+
+    (call,) = world.hooks.asked
+    assert (call.kind, call.at) == (HookKind.WEBHOOK_ACCEPTED, world.clock.now())
+    assert dict(call.data) == {
+        "tenant": "acme-app",
+        "owner": "ann",
+        "connection_id": "google",
+        "generation": 1,
+        "provider": "acme",
+        "delivery_id": "event-1",
+        "accepted_at": world.clock.now(),
+        "body": "e30=",
+        "truncated": False,
+        "event_type": "thing.made",
+        "content_type": "application/json",
+        "occurred_at": 7,
+        "element": 2,
+    }
+
+
+@pytest.mark.rule("M-79", "D-27", "RB-63")
+@pytest.mark.parametrize("outcome", [HookOutcome.LATER, HookOutcome.FAILED, HookOutcome.UNREACHED])
+def test_what_the_app_did_not_take_is_asked_again_with_the_same_id(world: World, outcome: HookOutcome) -> None:
+    """On the ladder; who has taken it is not asked again, and nothing is told before."""
+    world.connect()
+    world.connect(BOB)
+    world.accept()
+    world.hooks.answers[HookKind.WEBHOOK_ACCEPTED] = lambda call: (
+        HookOutcome.DONE if call.data["owner"] == "bob" else outcome
+    )
+
+    done = world.deliver()
+
+    assert (done.outcome, done.shares, done.until) == (Outcome.WAITS, {"received": 1}, world.clock.now() + 60 * SECOND)
+    assert world.hooks_failed == ([] if outcome is HookOutcome.LATER else [outcome.value])
+    assert len(world.events("webhook.received")) == 1
+    world.hooks.answers[HookKind.WEBHOOK_ACCEPTED] = lambda call: HookOutcome.DONE
+    assert world.deliver().outcome is Outcome.PROCESSED
+    ids = [call.id for call in world.hooks.asked if call.data["owner"] == "ann"]
+    assert (len(world.hooks.asked), len(ids), len(set(ids))) == (3, 2, 1)
+
+
+def test_what_the_app_did_not_take_for_a_day_is_kept_for_operators(world: World) -> None:
+    """With its body; the app has been asked on the ladder."""
+    world.connect()
+    world.accept()
+    world.hooks.answers[HookKind.WEBHOOK_ACCEPTED] = lambda call: HookOutcome.FAILED
+    world.clock.move(ms=PARKED_MS)
+
+    assert world.deliver().outcome is Outcome.KEPT
+    assert "body" in world.items("delivery")[0]
+
+
+def test_the_app_is_not_asked_about_a_departure(world: World) -> None:
+    """That is ours to act on; it learns what became of its connection."""
+    world.connect()
+    world.clock.move(minutes=10)
+    world.hooks.answers[HookKind.WEBHOOK_ACCEPTED] = lambda call: HookOutcome.DONE
+    left(world)
+
+    world.deliver()
+
+    assert world.hooks.asked == []
+    assert world.events("webhook.received") == []
+
+
+def test_a_body_that_was_too_large_to_keep_is_empty(world: World) -> None:
+    """And said to be."""
+    world.connect()
+    world.accept(truncated=True)
+    world.hooks.answers[HookKind.WEBHOOK_ACCEPTED] = lambda call: HookOutcome.DONE
+
+    world.deliver()
+
+    (call,) = world.hooks.asked
+    assert (call.data["body"], call.data["truncated"]) == ("", True)
 
 
 # --- what waits ------------------------------------------------------------------------------------------------------

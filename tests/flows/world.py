@@ -190,7 +190,9 @@ class World:
             self.vault("deliver"),
             self.clock,
             self.replay,
+            self.hooks,
             on_fault=lambda kind, fault: self.faults.append((kind, fault)),
+            on_hook=lambda kind, answer: self.hooks_failed.append(answer.outcome.value),
         )
 
     # --- what the app asks ---

@@ -206,6 +206,19 @@ def live(stage: Stage) -> None:
     stopped(stage, "purged-too")
     passes(stage, MINUTE)
 
+    # and to take an event: likewise
+    stage.put("hooks/webhook.accepted", json.dumps({"url": "https://app.example/hooks", "secrets": [f"ssm:{key}"]}))
+    stage.restart()
+    stage.connected("asked")
+    stage.accept("asked")
+    passes(stage, MINUTE)
+    stage.put("hooks/webhook.accepted", json.dumps({"function": HOOK_FUNCTION}))
+    stage.restart()
+    stage.accept("asked again")
+    passes(stage, MINUTE)
+    stopped(stage, "asked")
+    passes(stage, MINUTE)
+
     # a provider that does not revoke, and an operator; then the owner goes, and everything is swept up
     stage.connected("kept")
     stage.server.next("/revoke", *[answers(500)] * 999)

@@ -1298,6 +1298,7 @@ class Ports:
             vault=self.vault,
             clock=self.clock,
             replay=self,
+            hooks=self.app,
             on_fault=self.on_fault,
         )
 

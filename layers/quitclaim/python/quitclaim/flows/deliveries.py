@@ -5,6 +5,7 @@ stops the grant that it speaks of, or has the provider asked.
 """
 
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,13 +32,14 @@ from quitclaim.domain.errors import (
     SealBrokenError,
 )
 from quitclaim.domain.events import Event, EventKind
+from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, hook_id
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import CHECK_EVERY_MS, GUARD_MS, MINUTE, POISON_CLAIMS, SECOND, ladder_step_ms
 from quitclaim.domain.stop import StopReason
 from quitclaim.domain.tokens import Grant
 from quitclaim.domain.webhooks import Claim, ClaimVerdict, Delivery, DeliveryState, Prepared
 from quitclaim.flows.stop import Stopping, lose_grant
-from quitclaim.ports import Client, Clients, Clock, Deadline, Replay, Vault
+from quitclaim.ports import AppHooks, Client, Clients, Clock, Deadline, Replay, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.deliveries import DeliveryStore
@@ -67,8 +69,11 @@ class Delivering:
     vault: Vault
     clock: Clock
     replay: Replay
+    hooks: AppHooks
     on_fault: Callable[[str, Exception], None]
     """Told of an attempt that failed: it is made again."""
+    on_hook: Callable[[HookKind, HookAnswer], None] = lambda kind, answer: None
+    """Told of a hook that did not take an event; it is asked again."""
 
 
 class Outcome(StrEnum):
@@ -101,9 +106,9 @@ def deliver(client: str, digest: str, deadline: Deadline, world: Delivering) -> 
     Make one attempt to handle an accepted event.
 
     1. `claim` (row 66), before anything else is read. Crash after it: free when the lease and a guard are over.
-    2. Each connection of its accounts: what the event means for it (`lose_grant`, or the grant is doubted and the
-       provider asked), and `record_share` (row 72), which it has once however often this runs. Crash between the two:
-       the first is repeated, and finds itself done.
+    2. Each connection of its accounts: what the event means for it (the app is asked to take it; of a departure
+       `lose_grant`, or the grant is doubted and the provider asked), and `record_share` (row 72), which it has once
+       however often this runs. Crash between the two: the first is repeated, with the same id, or finds itself done.
     3. `end` (row 74), `park` (73), `keep` (75) or `release` (68). Crash before it: as after 1.
 
     A failure of what it needs releases it, to be tried again on the ladder (M-71, M-76); after a day it is dropped and
@@ -150,9 +155,10 @@ def _handled(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delive
         return _dropped(claim, delivery, "client gone", world)  # M-70
     if delivery.claims > POISON_CLAIMS and delivery.give_up_at <= world.clock.now():
         return _kept(claim, delivery, "failed for a day", world)  # it may be what ends its workers: none has said
-    event = _opened(delivery, world)
-    if event is None:
+    opened = _opened(delivery, world)
+    if opened is None:
         return _kept(claim, delivery, "unreadable", world)
+    event = opened[0]
     for _ in range(TRIES):
         now = world.clock.now()
         accounts = _accounts(claim.client, event, world)
@@ -160,7 +166,7 @@ def _handled(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delive
         if fate is Fate.DELIVER:
             behind = None if event.deauthorizes else _behind(claim, accounts, world)
             if behind is None:
-                return _shared(claim, delivery, event, accounts, client, deadline, world)
+                return _shared(Given(claim, delivery, *opened), accounts, client, deadline, world)
         elif fate is Fate.PARK:
             behind = _beside(delivery, accounts, now)
         else:
@@ -191,16 +197,15 @@ def _waited_too_long(
     return _kept(claim, delivery, "waited too long", world)
 
 
-def _opened(delivery: Delivery, world: Delivering) -> Prepared | None:
-    """What it means; None: nobody can read it any more."""
+def _opened(delivery: Delivery, world: Delivering) -> tuple[Prepared, bytes] | None:
+    """What it means, and the provider's own bytes; None: nobody can read it any more."""
     if delivery.body is None:
         return None
     try:
-        event, _ = world.vault.open_delivery(delivery.client, delivery.digest, delivery.body)
+        return world.vault.open_delivery(delivery.client, delivery.digest, delivery.body)
     except SealBrokenError as fault:
         world.on_fault("deliver", fault)
         return None
-    return event
 
 
 def _accounts(client: str, event: Prepared, world: Delivering) -> dict[str, Account | None]:
@@ -237,6 +242,8 @@ class Shares:
     had: dict[str, int] = field(default_factory=dict)
     later: int | None = None
     """When the first of those is to be looked at again that have not had theirs."""
+    is_refused: bool = False
+    """Whether the app did not take one: it is asked again on the ladder."""
 
     def count(self, outcome: str) -> None:
         """One more."""
@@ -247,17 +254,21 @@ class Shares:
         self.later = until if self.later is None else min(self.later, until)
 
 
+@dataclass(frozen=True)
+class Given:
+    """A claimed delivery, opened: what it means, and what the provider sent."""
+
+    claim: Claim
+    delivery: Delivery
+    event: Prepared
+    raw: bytes
+
+
 def _shared(
-    claim: Claim,
-    delivery: Delivery,
-    event: Prepared,
-    accounts: dict[str, Account | None],
-    client: Client,
-    deadline: Deadline,
-    world: Delivering,
+    given: Given, accounts: dict[str, Account | None], client: Client, deadline: Deadline, world: Delivering
 ) -> Delivered:
+    claim, delivery, shares = given.claim, given.delivery, Shares()
     done = world.store.shares(claim.client, claim.digest)
-    shares = Shares()
     failed: QuitclaimError | None = None
     for ref, generation, account in _members(claim.client, accounts, world):
         if ref in done:
@@ -266,7 +277,7 @@ def _shared(
             shares.wait(world.clock.now())
             break
         try:
-            _share(claim, delivery, event, ref, generation, account, client, shares, world)
+            _share(given, ref, generation, account, client, shares, world)
         except MovedError as moved:
             if "delivery" in moved.seen:
                 raise
@@ -276,7 +287,10 @@ def _shared(
             failed = fault
     if failed is not None:
         world.on_fault("share", failed)
-        return _released(claim, delivery, world)
+    if failed is not None or shares.is_refused:
+        released = _released(claim, delivery, world)
+        released.shares = shares.had
+        return released
     if shares.later is not None:
         world.webhooks.release(claim, delivery, shares.later)
         return Delivered(Outcome.WAITS, until=shares.later, shares=shares.had)
@@ -298,9 +312,7 @@ def _members(
 
 
 def _share(
-    claim: Claim,
-    delivery: Delivery,
-    event: Prepared,
+    given: Given,
     ref: ConnectionRef,
     generation: int,
     account: Account,
@@ -312,15 +324,54 @@ def _share(
     if connection is None or not is_reached(owner, connection, generation):
         return  # it was stopped since, or its owner is deleted: none of its rights is frozen in an event (M-64)
     told: Event | None = None
-    if event.deauthorizes:
-        outcome = _deauthorized(delivery, event, connection, account, client, shares, world)
+    if given.event.deauthorizes:
+        outcome = _deauthorized(given.event, connection, account, client, shares, world)
         if outcome is None:
             return
     else:
+        if not _is_taken(given, ref, generation, world):
+            shares.is_refused = True
+            return
         outcome = "received"
-        told = _notice(claim, event, ref, generation, world.clock.now())
-    world.store.record_share(claim, delivery, ref, outcome, told, world.clock.now())
+        told = _notice(given.claim, given.event, ref, generation, world.clock.now())
+    world.store.record_share(given.claim, given.delivery, ref, outcome, told, world.clock.now())
     shares.count(outcome)
+
+
+def _is_taken(given: Given, ref: ConnectionRef, generation: int, world: Delivering) -> bool:
+    """
+    Whether the app has taken the event, or does not want to be asked: with the same id however often, for it is asked
+    again until its share is on record (M-79).
+    """
+    kind = HookKind.WEBHOOK_ACCEPTED
+    if not world.hooks.has(kind):
+        return True
+    event, digest = given.event, given.claim.digest
+    said = {
+        "event_type": event.kind,
+        "content_type": event.content_type,
+        "occurred_at": event.occurred_at,
+        "resource": event.resource,
+        "source": event.source,
+        "element": event.element,
+    }
+    data = {
+        "tenant": ref.tenant,
+        "owner": ref.owner,
+        "connection_id": ref.connection,
+        "generation": generation,
+        "provider": event.provider,
+        "delivery_id": digest,
+        "accepted_at": event.received_at,
+        "body": "" if event.truncated else b64encode(given.raw).decode(),
+        "truncated": event.truncated,
+        **{name: value for name, value in said.items() if value is not None},
+    }
+    id_ = hook_id(kind, given.claim.client, digest, ref.tenant, ref.owner, ref.connection)
+    answer = world.hooks.ask(HookCall(kind, id_, event.received_at, data))
+    if answer.outcome in (HookOutcome.FAILED, HookOutcome.UNREACHED):
+        world.on_hook(kind, answer)
+    return answer.is_done
 
 
 def _notice(claim: Claim, event: Prepared, ref: ConnectionRef, generation: int, now: int) -> Event:
@@ -341,7 +392,6 @@ def _notice(claim: Claim, event: Prepared, ref: ConnectionRef, generation: int, 
 
 
 def _deauthorized(
-    delivery: Delivery,
     event: Prepared,
     connection: Connection,
     account: Account,

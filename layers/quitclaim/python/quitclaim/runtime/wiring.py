@@ -489,7 +489,9 @@ def deliver() -> Deliver:
         vault=parts.vault,
         clock=parts.clock,
         replay=parts.replay(parts.settings.access_token_function),
+        hooks=parts.hooks,
         on_fault=parts.tell_fault,
+        on_hook=parts.tell_hook,
     )
     return Deliver(parts, delivering, parts.queue(parts.settings.delivery_queue))
 
