@@ -70,6 +70,27 @@ def test_an_event_is_told_once_to_the_connection_of_its_account(world: World) ->
     assert (world.delivery().state, world.delivery().body) == (DeliveryState.PROCESSED, None)
 
 
+@pytest.mark.rule("M-66")
+def test_it_is_claimed_before_anything_is_read_of_whom_it_reaches(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither account, nor connection, nor owner is looked at by a worker that does not have it."""
+    world.connect()
+    world.accept()
+    order: list[str] = []
+    real_write, real_get, real_batch = world.table.write, world.table.get, world.table.batch_get
+    monkeypatch.setattr(world.table, "write", lambda write: (order.append(write.key.pk[0]), real_write(write))[1])
+    monkeypatch.setattr(world.table, "get", lambda key: (order.append(key.pk[0]), real_get(key))[1])
+    monkeypatch.setattr(
+        world.table, "batch_get", lambda keys: (order.extend(key.pk[0] for key in keys), real_batch(keys))[1]
+    )
+
+    world.deliver()
+
+    assert order[:2] == ["W", "W"]  # the event, and its claim
+    assert {"E", "O"} <= set(order[2:])
+
+
 @pytest.mark.rule("M-67")
 def test_a_second_message_has_no_second_effect(world: World) -> None:
     """It is over: nothing is read but the claim's refusal."""

@@ -56,7 +56,7 @@ def records(world: World) -> tuple[int, int, int]:
     return sum(item["SK"] == "W" for item in of_it), sum(item["SK"] != "W" for item in of_it), told
 
 
-@pytest.mark.rule("RB-63", "RB-64", "M-67", "M-69")
+@pytest.mark.rule("RB-63", "RB-64", "M-67", "M-69", "I-12", "D-27")
 def test_five_copies_among_three_workers_are_one_event() -> None:
     """
     One inbox record, one share and one notice, whoever died when; what was answered 2xx is never lost, and what never

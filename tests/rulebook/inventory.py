@@ -28,8 +28,8 @@ ALL: Final = frozenset(
     + [f"RB-{number}" for number in FIELD_CASES]
 )
 
-LATER: Final = frozenset({"U-16", "U-18", "I-12", "I-14", "D-19", "D-20", "D-27", "D-36"})
-"""Rules of docs/rules.md that come with webhooks, brokers or dependents, and say so there."""
+LATER: Final = frozenset({"U-18", "I-14", "D-19", "D-20"})
+"""Rules of docs/rules.md that come with brokers or dependents, and say so there."""
 
 CUSTODY: Final = (
     frozenset(rule for rule in ALL if rule.split("-")[0] in ("F", "U", "I", "D")) - LATER
@@ -43,7 +43,14 @@ CONNECTING: Final = frozenset(f"M-{number}" for number in range(1, 60)) | frozen
 )
 """Starting a connection, the hosted link and the callback; accounts at brokers and sign-in."""
 
-OWNED: Final[frozenset[str]] = CUSTODY | CONNECTING
+WEBHOOKS: Final = (
+    frozenset(f"M-{number}" for number in range(60, 85)) - {"M-74", "M-81"}
+    | {f"RB-{number}" for number in (63, 64, 65, 66, 68, 71, 72)}
+    | {"S-9", "S-10", "S-11", "S-12"}
+)
+"""Events of providers, but for those of sources behind an account."""
+
+OWNED: Final[frozenset[str]] = CUSTODY | CONNECTING | WEBHOOKS
 """Rules of finished capabilities: each must be asserted by a test. A capability adds its own when it is finished."""
 
 
