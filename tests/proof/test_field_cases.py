@@ -286,11 +286,15 @@ def test_rb_39_a_superseded_grant_is_revoked():
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("RB-40", "RB-42", "F-40", "I-6")
+@pytest.mark.rule("RB-40", "RB-42", "F-40", "I-6", "S-22")
 @pytest.mark.parametrize("workers", [2, 20])
-def test_rb_40_many_workers_refresh_once(workers):
-    """All want a token of an expired grant; one asks the provider, the others wait or are told when to come back."""
-    world = World()
+@pytest.mark.parametrize("refreshing", [Refreshing.ROTATING, Refreshing.REUSE])
+def test_rb_40_many_workers_refresh_once(workers, refreshing):
+    """
+    All want a token of an expired grant; one asks the provider, the others wait or are told when to come back. Nothing
+    is presented twice, so nobody is taken for a thief where that ends the family.
+    """
+    world = World(Kind(refreshing))
     connected(world)
     world.now += HOUR_MS
     processes = [world.process(f"worker-{number}", handler_token()) for number in range(workers)]
@@ -307,6 +311,7 @@ def test_rb_40_many_workers_refresh_once(workers):
     assert {answer.token_version for answer in answers} == {2}
     assert all(isinstance(process.error, RefreshInProgressError | type(None)) for process in processes)
     assert world.run(handler_token()).token_version == 2
+    assert len(world.ledger.alive()) == 1
 
 
 @pytest.mark.rule("RB-41", "F-45")

@@ -40,6 +40,7 @@ CUSTODY: Final = (
 
 CONNECTING: Final = frozenset(f"M-{number}" for number in range(1, 60)) | frozenset(
     {"RB-49", "RB-50", "RB-51", "RB-52", "RB-54", "RB-55", "RB-56"}
+    | {"S-1", "S-2", "S-3", "S-4", "S-5", "S-6", "S-7", "S-21", "S-22", "S-23", "S-25", "S-26"}
 )
 """Starting a connection, the hosted link and the callback; accounts at brokers and sign-in."""
 
