@@ -112,7 +112,6 @@ def key_used_later(world: World) -> Made:
     world.run(handler_disconnect())
     world.run(handler_reconcile)
     world.now += IDEMPOTENCY_TTL_MS
-    world.seen.answers.clear()
     return Scene(), {
         "start": handler_keyed_start(),
         "start again": handler_keyed_start(),

@@ -263,10 +263,12 @@ class World:
 
     def is_kept(self, token: str) -> bool:
         """
-        Whether the token lies somewhere in the table, or did until its revocation was over, or until another process
-        exchanged it for the next one.
+        Whether the token lies somewhere in the table, or did until its revocation was over and compacted, or until
+        another process exchanged it for the next one.
         """
         if self.ledger.tokens[token].why_dead == "rotated":
+            return True
+        if any(token in self.seen.sealed_in.get(rid, ()) for rid in self.seen.let_go):
             return True
         for item in self.table.items():
             if item["ty"] in ("grant", "exchange") and token in self.tokens_in(item.get("use", b"")):
@@ -764,12 +766,16 @@ class SimulatedClient:
         token = refresh_token.reveal()
 
         def is_record(item: Mapping[str, Any]) -> bool:
-            """A stop may take the record over as an expected successor while the request is on its way."""
+            """
+            A stop may take the record over while the request is on its way: as an expected successor, or, where nothing
+            can be revoked, as the notice that asks for the end of all of it.
+            """
             if item.get("ty") == "exchange":  # of an import: the token lies sealed on it
                 is_open = item["kind"] == "import" and item["outcome"] == "open" and item["ends"] > self.now
                 return is_open and token in self._world.tokens_in(item.get("use", b""))
             if item.get("ty") == "revocation":
-                return bool(item.get("expected")) and token in self._world.seen.sealed_in.get(item["PK"][2:], ())
+                is_taken_over = bool(item.get("expected")) or item["state"] == "unsupported"
+                return is_taken_over and token in self._world.seen.sealed_in.get(item["PK"][2:], ())
             is_leased = bool(item.get("attempts")) and item.get("lease_until", 0) > self.now
             return item.get("ty") == "grant" and is_leased and token in self._world.tokens_in(item["use"])
 
