@@ -217,7 +217,7 @@ def test_a_deleted_owner_starts_nothing(stage):
 # --- reads -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("RB-28b")
+@pytest.mark.rule("RB-28b", "M-85")
 def test_what_an_owner_has(stage):
     """One connection, all of them, status, receipts and the clients; each a JSON object that nobody keeps."""
     view = stage.connected()
