@@ -1,11 +1,12 @@
 """When a queued token is refreshed, what the answer makes of it, and how long a predecessor waits."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from quitclaim.domain.facts import OldToken
-from quitclaim.domain.limits import DOUBTS
+from quitclaim.domain.limits import DOUBTS, MINUTE
 from quitclaim.domain.outcomes import LooseToken, Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer, TokenGrant
 from quitclaim.domain.renewals import (
     ALIVE_MS,
@@ -19,6 +20,7 @@ from quitclaim.domain.renewals import (
     meaning_of,
     renewal_after,
     renewal_before,
+    rest_of,
     successor_of,
 )
 from quitclaim.domain.revocations import Material, Reach, Revocation, RevocationState, SealedMaterial
@@ -81,13 +83,47 @@ def test_an_answer_is_checked_where_it_does_not_speak_for_the_refresh_token(
     assert (asked is not None) is (outcome is RevokeOutcome.AMBIGUOUS or (is_success and not covers))
 
 
+def named(name: str, until: int | None = None) -> tuple[Material, ...]:
+    """A pair of several in one item."""
+    return tuple(replace(each, pair=name) for each in pair(until))
+
+
+def test_of_several_pairs_each_is_asked_about_in_turn() -> None:
+    """Before: the one whose access token is old; after: the first; a pair without a refresh token needs no question."""
+    of, token = facts(**RENEWS), queued(reach=Reach.TOKEN)
+    fresh_and_old = (*named("main", NOW + 60 * MINUTE), *named("user", NOW))
+
+    assert renewal_before(token, fresh_and_old, of, NOW)
+    assert not renewal_before(token, (*named("main", NOW + 60 * MINUTE), *named("user", NOW + 60 * MINUTE)), of, NOW)
+    assert first_renewal(fresh_and_old, NOW).pair == "user"
+    for outcome in (RevokeOutcome.AMBIGUOUS, RevokeOutcome.CONFIRMED):
+        asked = renewal_after(token, fresh_and_old, of, RevokeAnswer(outcome), NOW)
+        assert asked is not None
+        assert asked.pair == "main"
+    half = (*named("main")[:1], *named("user"))
+    asked = renewal_after(token, half, of, RevokeAnswer(RevokeOutcome.CONFIRMED), NOW)
+    assert asked is not None
+    assert asked.pair == "user"
+
+
+def test_what_is_left_of_several_pairs_brings_no_new_doubt() -> None:
+    """One pair is gone for good; what was doubted before is doubted still."""
+    before, now = queued(reach=Reach.TOKEN, doubts=1), NOW
+    renewal = Renewal(Secret("r"), RevokeAnswer(RevokeOutcome.CONFIRMED), is_doubt=True, pair="main")
+
+    rest = rest_of(before, renewal, "r2", now)
+
+    assert (rest.rid, rest.doubts, rest.lost, rest.deadline) == ("r2", 1, None, before.deadline)
+
+
 def test_nothing_is_asked_that_cannot_be_answered() -> None:
-    """No refresh token, several pairs, too many doubts, or a success that is worth nothing anyway."""
+    """No refresh token, one pair of several without one, too many doubts, or a success that is worth nothing anyway."""
     ambiguous, done = RevokeAnswer(RevokeOutcome.AMBIGUOUS), RevokeAnswer(RevokeOutcome.CONFIRMED)
     of = facts(**RENEWS)
 
     assert renewal_after(queued(), pair()[:1], of, ambiguous, NOW) is None
-    assert renewal_after(a_revocation(material=(SEALED, SEALED)), pair(), of, ambiguous, NOW) is None
+    both = (*named("main"), *named("user")[:1])
+    assert renewal_after(a_revocation(material=(SEALED, SEALED)), both, of, ambiguous, NOW) is None
     assert renewal_after(queued(doubts=DOUBTS), pair(), of, ambiguous, NOW) is None
     assert renewal_after(queued(lost=True), pair(), of, done, NOW) is None
     assert renewal_after(queued(lost=True), pair(), of, ambiguous, NOW) is not None

@@ -14,7 +14,7 @@ from typing import Final
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.limits import DOUBTS, MINUTE
 from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
-from quitclaim.domain.revocations import Material, Reach, Revocation, RevocationState
+from quitclaim.domain.revocations import Material, Reach, Revocation, RevocationState, by_pair
 from quitclaim.domain.secret import Secret
 
 ALIVE_MS: Final = MINUTE
@@ -32,16 +32,17 @@ class Renewal:
     refresh_token: Secret
     answered: RevokeAnswer | None  # what the revocation was answered before; None: nothing was sent
     is_doubt: bool  # the answer is the reason, and not the access token's age
+    pair: str = ""  # whose refresh token it is, where the item holds several pairs
 
 
 def renewal_before(revocation: Revocation, materials: Sequence[Material], facts: ProviderFacts, now: int) -> bool:
     """
-    Whether a refresh must come before any revocation: an access token is taken, and none is alive for `ALIVE_MS` yet.
+    Whether a refresh must come before any revocation: an access token is taken, and of some pair none is alive for
+    `ALIVE_MS` yet.
     """
-    if not facts.renews_in_queue or not _may_renew(revocation, materials):
+    if not facts.renews_in_queue or revocation.doubts >= DOUBTS:
         return False
-    access = _of_kind(materials, "access_token")
-    return access is None or (access.until is not None and access.until <= now + ALIVE_MS)
+    return any(_is_old(pair, now) for pair in _refreshable(materials))
 
 
 def renewal_after(
@@ -54,15 +55,15 @@ def renewal_after(
     asked whether it still takes that. An answer that is given for a dead and for an expired token alike is settled by
     the same question.
     """
-    refresh = _of_kind(materials, "refresh_token")
-    if refresh is None or not facts.refreshable or not _may_renew(revocation, materials):
+    asked = _refreshable(materials)
+    if not asked or not facts.refreshable or revocation.doubts >= DOUBTS:
         return None
     is_open = is_unproven(revocation, materials, facts, answer)
     if answer.outcome is not RevokeOutcome.AMBIGUOUS and not is_open:
         return None
-    access = _of_kind(materials, "access_token")
-    has_expired = access is not None and access.until is not None and access.until <= now
-    return Renewal(refresh.token, answer, is_doubt=is_open or answer.seems_done or not has_expired)
+    if answer.outcome is RevokeOutcome.AMBIGUOUS and len(asked) < len(by_pair(materials)):
+        return None  # it may be owed to a pair that nobody can be asked about
+    return _renewal_of(asked[0], answer, now, is_open=is_open or answer.seems_done)
 
 
 def is_unproven(
@@ -87,18 +88,29 @@ def first_renewal(materials: Sequence[Material], now: int) -> Renewal:
     The refresh before any revocation. What has not expired yet is a doubt: tokens that never live longer would be
     renewed without end.
     """
-    access, refresh = _of_kind(materials, "access_token"), _of_kind(materials, "refresh_token")
-    assert refresh is not None  # noqa: S101 - `renewal_before` says so
-    return Renewal(refresh.token, None, is_doubt=access is not None and (access.until or now) > now)
+    pairs = _refreshable(materials)
+    return _renewal_of(next((pair for pair in pairs if _is_old(pair, now)), pairs[0]), None, now, is_open=False)
 
 
-def _may_renew(revocation: Revocation, materials: Sequence[Material]) -> bool:
-    """One pair only: of two, each has its own refresh token, and one item can wait for one successor."""
-    return (
-        len(revocation.material) == 1
-        and _of_kind(materials, "refresh_token") is not None
-        and (revocation.doubts < DOUBTS)
-    )
+def _renewal_of(pair: Sequence[Material], answer: RevokeAnswer | None, now: int, *, is_open: bool) -> Renewal:
+    access, refresh = _of_kind(pair, "access_token"), _of_kind(pair, "refresh_token")
+    assert refresh is not None  # noqa: S101 - of `_refreshable`
+    if answer is None:
+        is_doubt = access is not None and (access.until or now) > now
+    else:
+        has_expired = access is not None and access.until is not None and access.until <= now
+        is_doubt = is_open or not has_expired
+    return Renewal(refresh.token, answer, is_doubt, refresh.pair)
+
+
+def _refreshable(materials: Sequence[Material]) -> list[tuple[Material, ...]]:
+    """The pairs that hold a refresh token. One after the other is asked about: an item waits for one successor."""
+    return [pair for pair in by_pair(materials).values() if _of_kind(pair, "refresh_token") is not None]
+
+
+def _is_old(pair: Sequence[Material], now: int) -> bool:
+    access = _of_kind(pair, "access_token")
+    return access is None or (access.until is not None and access.until <= now + ALIVE_MS)
 
 
 def _of_kind(materials: Sequence[Material], kind: str) -> Material | None:
@@ -160,6 +172,14 @@ def successor_of(revocation: Revocation, renewal: Renewal, rid: str, now: int, *
         doubts=doubts,
         v=0,
     )
+
+
+def rest_of(revocation: Revocation, renewal: Renewal, rid: str, now: int) -> Revocation:
+    """
+    The item for the pairs beside one that the provider was just said to have ended, without their material: the same
+    obligation, and nothing new is in doubt.
+    """
+    return replace(successor_of(revocation, renewal, rid, now, survived=False), doubts=revocation.doubts)
 
 
 def is_lost_unseen(reach: Reach, facts: ProviderFacts) -> bool:

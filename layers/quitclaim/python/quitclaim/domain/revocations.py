@@ -78,6 +78,13 @@ class Material:
     variables: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
     """What the provider's addresses need of this grant; the connection is gone by the time that they are asked."""
     until: int | None = None  # when an access token expires; None: not known, or never
+    pair: str = ""  # of several in one item
+
+
+def by_pair(materials: Sequence[Material]) -> dict[str, tuple[Material, ...]]:
+    """*materials* pair by pair, in their order."""
+    pairs = dict.fromkeys(each.pair for each in materials)
+    return {pair: tuple(each for each in materials if each.pair == pair) for pair in pairs}
 
 
 NO_REVOCATION: Final = "none"

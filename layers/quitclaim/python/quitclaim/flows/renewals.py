@@ -7,6 +7,9 @@ Refreshing a queued token, under the claim of its revocation.
    the stop and the barrier know it (custody rule 5). Refused, because the predecessor moved on: it is queued alone.
    Crash before it: as after 1. Crash after it: the successor is due like any other.
 3. The successor is revoked; its predecessor waits for its end.
+
+Of several pairs in one item each is asked about in turn: a refusal ends that pair, and the others go on as the item's
+successor.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,6 +30,7 @@ from quitclaim.domain.renewals import (
     is_lost_unseen,
     meaning_of,
     reaches_refresh_token,
+    rest_of,
     successor_of,
 )
 from quitclaim.domain.revocations import (
@@ -34,6 +38,7 @@ from quitclaim.domain.revocations import (
     Material,
     Revocation,
     SealedMaterial,
+    by_pair,
     call_limit_ms,
     kinds_of,
     material_of,
@@ -103,32 +108,57 @@ def verdict(underway: Underway, answer: TokenAnswer) -> tuple[Renewed, RevokeAns
 
 
 def queue_successor(claim: Claimed, underway: Underway, answer: TokenAnswer, world: "Revoking") -> str:
-    """Put what the refresh gave into the queue; the id of its item."""
+    """Put what the refresh gave into the queue, and the item's other pairs with it; the id of its item."""
     assert underway.renewal is not None  # noqa: S101 - the caller has one
-    before, now = claim.revocation, world.clock.now()
-    materials = _given(underway, answer, before, now)
-    answered = underway.renewal.answered
+    before, renewal, now = claim.revocation, underway.renewal, world.clock.now()
+    answered = renewal.answered
     survived = answered is not None and (answered.outcome in DONE or answered.seems_done)
     survived = survived or not reaches_refresh_token(before.reach, underway.client.facts)
-    successor = successor_of(before, underway.renewal, underway.attempt, now, survived=survived)
-    [sealed] = before.material
-    version = sealed.tv + 1
-    successor = replace(
-        successor,
-        takes=kinds_of(materials),
-        fp=frozenset({world.vault.fingerprint(named_by(materials))}),
-        tv=version,
-        material=(
-            SealedMaterial(
-                world.vault.seal_revoke_only(successor.rid, before.generation, version, sealed.pair, materials),
-                kinds_of(materials),
-                sealed.pair,
-                version,
-            ),
-        ),
-    )
+    successor = successor_of(before, renewal, underway.attempt, now, survived=survived)
+    pairs = by_pair(underway.materials) | {renewal.pair: _given(underway, answer, before, now)}
+    successor = _holding(successor, pairs, renewal.pair, before, world)
     _put_back(claim, successor, now, loses=answer.grant is None, world=world)
     return successor.rid
+
+
+def queue_rest(claim: Claimed, underway: Underway, world: "Revoking") -> str:
+    """
+    One of the item's pairs is gone, by the provider's verdict on its refresh token: the others go on as an item of
+    their own, whose end is this one's. The id of it.
+    """
+    assert underway.renewal is not None  # noqa: S101 - the caller has one
+    before, renewal, now = claim.revocation, underway.renewal, world.clock.now()
+    rest = {name: pair for name, pair in by_pair(underway.materials).items() if name != renewal.pair}
+    successor = _holding(rest_of(before, renewal, underway.attempt, now), rest, renewal.pair, before, world)
+    _put_back(claim, successor, now, loses=False, world=world)
+    return successor.rid
+
+
+def _holding(
+    successor: Revocation,
+    pairs: Mapping[str, Sequence[Material]],
+    renewed: str,
+    before: Revocation,
+    world: "Revoking",
+) -> Revocation:
+    """*successor* with the material of *pairs* sealed in it, that of the *renewed* one as a version of its own."""
+    versions = {each.pair: each.tv + (each.pair == renewed) for each in before.material}
+    first = next(iter(pairs))
+    return replace(
+        successor,
+        takes=kinds_of(pairs[first]),
+        fp=frozenset(world.vault.fingerprint(named_by(each)) for each in pairs.values()),
+        tv=versions[first],
+        material=tuple(
+            SealedMaterial(
+                world.vault.seal_revoke_only(successor.rid, before.generation, versions[name], name, each),
+                kinds_of(each),
+                name,
+                versions[name],
+            )
+            for name, each in pairs.items()
+        ),
+    )
 
 
 def _given(underway: Underway, answer: TokenAnswer, before: Revocation, now: int) -> tuple[Material, ...]:

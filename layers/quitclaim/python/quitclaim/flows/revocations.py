@@ -50,6 +50,7 @@ from quitclaim.flows.renewals import (
     as_token_answer,
     awaited,
     forget_unseen,
+    queue_rest,
     queue_successor,
     start_renewal,
     verdict,
@@ -264,6 +265,8 @@ def _after(
     if meaning is Renewed.SUCCESSOR:
         swept.renewed += 1
         return queue_successor(claim, ready, told, world)
+    if meaning is Renewed.GONE and len(claim.revocation.material) > 1:
+        return queue_rest(claim, ready, world)
     return _settlement_of(claim, judged, world, swept, renewal=ready.attempt, meaning=meaning)
 
 
@@ -428,7 +431,7 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> Update | Underwa
 
 def _opened(revocation: Revocation, world: Revoking) -> list[Material]:
     return [
-        material
+        replace(material, pair=each.pair)
         for each in revocation.material
         for material in world.vault.open_revoke_only(
             revocation.rid, revocation.generation, each.tv, each.pair, each.sealed

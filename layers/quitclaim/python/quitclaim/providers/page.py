@@ -36,9 +36,11 @@ UNKNOWN: Final = {
     "revocation.takes": "Refresh and access token are sent, one after the other; only when both count as revoked is "
     "the grant.",
     "revocation.success": "No answer by itself counts as revoked. After an answer that looks like one, a refresh is "
-    "asked for: refused, the grant is gone. Where none can be asked for, it ends in a removal notice.",
-    "revocation.already_gone": "A refusal tells nothing: a refresh is asked for and, if that is refused, the grant is "
-    "gone. Where none can be asked for, it is tried to the deadline, then a removal notice.",
+    "asked for (where there are none, the identity): refused, the grant is gone. Where neither can be, it ends in a "
+    "removal notice.",
+    "revocation.already_gone": "A refusal tells nothing: a refresh is asked for (where there are none, the identity) "
+    "and, if that is refused, the grant is gone. Where neither can be, it is tried to the deadline, then a removal "
+    "notice.",
     "revocation.reach": "Taken at its worst both ways: other grants of the account are spared first, and an old token "
     "is taken to survive.",
     "revocation.needs_live_access_token": "Counts as yes where an access token is taken: an expired one is renewed "
@@ -117,7 +119,8 @@ def disconnect_of(entry: Entry) -> str:
     if told.supported == "undocumented":
         text += " The provider documents no such call."
     if told.needs_live_access_token == "yes":  # noqa: S105 - a fact
-        text += " The access token must be alive: an expired one is renewed first."
+        text += " The access token must be alive"
+        text += "." if entry.refresh.mode == "none" else ": an expired one is renewed first."
     return text
 
 

@@ -26,6 +26,7 @@ from quitclaim.domain.errors import (
 )
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.outcomes import Outcome, TokenAnswer, TokenGrant
+from quitclaim.domain.renewals import reaches_refresh_token
 from quitclaim.domain.revocations import Material, Revocation, material_of
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect.connecting import TRIES, Connecting, cleaning_up, clear_of_settled, refuse_blocked
@@ -145,7 +146,10 @@ def tokens_of(answer: TokenAnswer, exchange: Exchange, client: Client, world: Co
     if answer.salvaged:
         loose = tuple(Material(each.kind, each.token, answer.variables) for each in answer.salvaged)
         takeable = tuple(each for each in loose if client.facts.may_take(each.kind))
-        saw_both = {each.kind for each in loose} == {"refresh_token", "access_token"}
+        kinds = [each.kind for each in loose]
+        # Of several refresh tokens one is asked about, where the revocation does not take them.
+        is_one = kinds.count("refresh_token") <= 1 or reaches_refresh_token(client.facts.reach, client.facts)
+        saw_both = {*kinds} == {"refresh_token", "access_token"} and is_one
         return Tokens(None, takeable or loose, is_whole=saw_both or client.facts.reach.ends_old_tokens)
     name = exchange.ref.connection
     if answer.outcome is Outcome.UNKNOWN:
