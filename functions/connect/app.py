@@ -20,7 +20,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect.browser import Callback, CallbackOutcome
 from quitclaim.flows.connect.callback import CallbackFailedError, complete_callback
 from quitclaim.flows.connect.link import open_link
-from quitclaim.runtime import pages, wiring
+from quitclaim.runtime import pages, security_events, wiring
 from quitclaim.runtime.http import (
     MAX_BODY,
     SINGLE,
@@ -148,6 +148,12 @@ def how_to_remove(provider: str) -> Response[str]:
     if name is None:
         raise NotFoundError
     return html(200, pages.removal(name, parts.clients.manual_page(provider)))
+
+
+@app.post("/events/<issuer>")
+def security_event(issuer: str) -> Response[str]:
+    """A security event token of a provider's, answered as RFC 8935 sections 2.2 and 2.3 prescribe."""
+    return security_events.heard(issuer, app.current_event.raw_event, wired.hearing, parts.telemetry)
 
 
 def allowed(return_to: str | None) -> str | None:

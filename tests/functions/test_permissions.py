@@ -4,6 +4,7 @@ test here), and a stack's life needs everything that is granted.
 """
 
 import json
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -21,8 +22,10 @@ from quitclaim.domain.limits import (
     MINUTE,
     PARKED_MS,
 )
+from quitclaim.domain.security_events import OAUTH
 from quitclaim.domain.webhooks import Trust
 from quitclaim.providers import transport
+from tests.fakes.issuer import ISSUER, key, signed
 from tests.fakes.provider import CLIENT_SECRET, after, answers, lost_answer
 from tests.functions.stage import CALLS, LAMBDA, Stage, answered, sdk, template
 from tests.functions.test_webhook import HOOK, post, set_up
@@ -193,9 +196,9 @@ def live(stage: Stage) -> None:
         assert stage.api("GET", path).status == 200
 
     # the app is asked to purge: over HTTPS, and then by its function
-    key = f"/quitclaim-hooks/{stage.name}/purge"
-    sdk("ssm").put_parameter(Name=key, Value="whsec_" + "QUFB" * 8, Type="SecureString")
-    stage.put("hooks/purge", json.dumps({"url": "https://app.example/hooks", "secrets": [f"ssm:{key}"]}))
+    signing = f"/quitclaim-hooks/{stage.name}/purge"
+    sdk("ssm").put_parameter(Name=signing, Value="whsec_" + "QUFB" * 8, Type="SecureString")
+    stage.put("hooks/purge", json.dumps({"url": "https://app.example/hooks", "secrets": [f"ssm:{signing}"]}))
     stage.restart()
     stage.connected("purged")
     stopped(stage, "purged")
@@ -207,7 +210,7 @@ def live(stage: Stage) -> None:
     passes(stage, MINUTE)
 
     # and to take an event: likewise
-    stage.put("hooks/webhook.accepted", json.dumps({"url": "https://app.example/hooks", "secrets": [f"ssm:{key}"]}))
+    stage.put("hooks/webhook.accepted", json.dumps({"url": "https://app.example/hooks", "secrets": [f"ssm:{signing}"]}))
     stage.restart()
     stage.connected("asked")
     stage.accept("asked")
@@ -218,6 +221,16 @@ def live(stage: Stage) -> None:
     passes(stage, MINUTE)
     stopped(stage, "asked")
     passes(stage, MINUTE)
+
+    # a provider says what happened to an account
+    config = {"issuer": ISSUER, "audience": ["us"], "jwks_uri": f"{ISSUER}/jwks", "client": "acme"}
+    stage.put("events/acme", json.dumps(config))
+    stage.restart()
+    claims = {"iss": ISSUER, "aud": "us", "jti": "1", "iat": int(time.time()), "sub": "nobody"}
+    claims["events"] = {f"{OAUTH}tokens-revoked": {}}
+    headers = {"content-type": "application/secevent+jwt"}
+    body = signed(claims, key("k1")).encode()
+    assert stage.http("connect", "POST", "/events/acme", body=body, headers=headers).status == 202
 
     # a provider that does not revoke, and an operator; then the owner goes, and everything is swept up
     stage.connected("kept")

@@ -17,6 +17,7 @@ PUBLIC = {
     "GET /removal/{provider}": "connect",
     **{f"{method} /webhooks/{{provider}}": "webhook" for method in ("GET", "HEAD", "POST")},
     **{f"{method} /webhooks/{{provider}}/{{endpoint}}": "webhook" for method in ("GET", "HEAD", "POST")},
+    "POST /events/{issuer}": "connect",
 }
 SIGNED = {
     f"POST {OWNER}/connections": "app_api",
@@ -62,7 +63,7 @@ def stage() -> dict[str, Any]:
 
 @pytest.mark.rule("S-19")
 def test_public_routes_are_exactly_the_listed_ones() -> None:
-    """Without credentials one reaches the connect link, the callback and the removal page, and nothing else."""
+    """Without credentials one reaches connect link, callback, removal page and event receiver, and nothing else."""
     assert {route: function for route, function, authorizer in routes() if authorizer == "NONE"} == PUBLIC
 
 

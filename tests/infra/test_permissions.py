@@ -22,7 +22,7 @@ from tests.infra.deployed import (
 PURPOSES = {
     "app_api": {"confirm", "index"},
     "access_token": {"use", "revoke", "index"},
-    "connect": {"authorization", "use", "revoke", "confirm", "index"},
+    "connect": {"authorization", "use", "revoke", "confirm", "index", "inbox"},
     "revoke_sweep": {"revoke", "index"},
     "publish": set(),
     "reconcile": set(),
@@ -230,5 +230,5 @@ def test_api_gateway_invokes_by_route() -> None:
     for permission in of_type("AWS::Lambda::Permission").values():
         assert permission["Principal"] == "apigateway.amazonaws.com"
         assert re.search(
-            r"\$\{HttpApi\}/\*/[A-Z]+/(v1|connect|callback|removal|webhooks)", short(permission["SourceArn"])
+            r"\$\{HttpApi\}/\*/[A-Z]+/(v1|connect|callback|events|removal|webhooks)", short(permission["SourceArn"])
         )

@@ -18,6 +18,7 @@ from quitclaim.domain.limits import HOOK_CALL_MS
 from quitclaim.domain.outcomes import BrokerAnswer, IdentityAnswer, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Claimed, Material
 from quitclaim.domain.secret import Secret
+from quitclaim.domain.security_events import SecurityEvents, SetRefused, Transmitter
 from quitclaim.domain.tokens import TokenPair
 from quitclaim.domain.webhooks import Incoming, Prepared, Read
 
@@ -400,6 +401,27 @@ class EventBus(Protocol):
         """
         Whether the bus took each, up to `limits.NOTICES` of them. Never raises: what was not answered was not taken.
         """
+        ...
+
+
+class TransmitterKeys(Protocol):
+    """One issuer of security events, with its published keys."""
+
+    @property
+    def spec(self) -> Transmitter:
+        """As it is set up."""
+        ...
+
+    def read(self, token: bytes) -> SecurityEvents | SetRefused:
+        """What a token says, or why it is not believed. Raises `KeyUnavailableError`."""
+        ...
+
+
+class Transmitters(Protocol):
+    """Who may send security events."""
+
+    def at(self, name: str) -> TransmitterKeys:
+        """Raises `NotFoundError`, `StoreError`."""
         ...
 
 

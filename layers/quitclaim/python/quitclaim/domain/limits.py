@@ -49,6 +49,7 @@ PUBLISH_MS: Final = 60 * SECOND  # the stream has so long to publish an event be
 
 DELIVERY_LEASE_MS: Final = 300 * SECOND  # of a webhook's delivery, from the claim
 FORWARD_MS: Final = 30 * SECOND  # after it was accepted a delivery is sent again, if nobody has finished it
+SET_AGE_MS: Final = 7 * 24 * 60 * MINUTE  # a security event token may arrive so late: less than its id is remembered
 TRACE_TTL_MS: Final = 30 * 24 * 60 * MINUTE  # from its receipt a delivery that is over is remembered
 PARKED_MS: Final = 24 * 60 * MINUTE  # a delivery waits so long, from its receipt, for a grant of its account
 REMEMBERED_MS: Final = 30 * 24 * 60 * MINUTE  # an account that left is known for so long: its events are let go

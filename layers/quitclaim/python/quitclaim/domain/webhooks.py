@@ -36,6 +36,8 @@ class Trust(StrEnum):
 
     SIGNED = "signed"
     """Its bytes were signed with a key that only the provider and the app have."""
+    INDIRECT = "indirect"
+    """They were, and speak of something beside the grant that may have ended it: a session, the account."""
     SECRET = "secret"  # noqa: S105 - a kind of trust
     """It carried a secret of the app, in its path, a header or its body: whoever has seen one can make another."""
 

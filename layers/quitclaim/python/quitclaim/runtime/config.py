@@ -20,16 +20,25 @@ from quitclaim.domain.errors import (
     CallbackUrlRequiredError,
     ClientConfigError,
     KeyUnavailableError,
+    NotFoundError,
     ProviderNotRegisteredError,
     StoreError,
     WebhooksNotSupportedError,
 )
 from quitclaim.domain.hooks import Hook, HookAnswer, HookCall, HookFaultsError, HookKind, read_hook
-from quitclaim.domain.limits import HOOK_CALL_MS, MINUTE, SECOND
+from quitclaim.domain.limits import HOOK_CALL_MS, IDENTITY_CALL_MS, MINUTE, SECOND
 from quitclaim.domain.return_to import LOOPBACK
 from quitclaim.domain.secret import Secret
+from quitclaim.domain.security_events import (
+    SecurityEvents,
+    SetRefused,
+    Transmitter,
+    TransmitterFaultsError,
+    read_transmitter,
+)
 from quitclaim.domain.webhooks import WebhookKeys
 from quitclaim.ports import AppHooks, Client, WebhookAddress
+from quitclaim.providers.addresses import fault_of_url
 from quitclaim.providers.spec import Catalogue
 from quitclaim.providers.webhooks import ProviderHook, WebhookSpec
 
@@ -78,6 +87,7 @@ class StackConfig:
     clients: dict[str, ProviderClient]
     faulty: frozenset[str]
     read_at: int
+    transmitters: Mapping[str, Transmitter] = field(default_factory=dict)
     hooks: Mapping[HookKind, Hook | None] = field(default_factory=dict)
     """Of those that are set; None: its parameter does not hold, so it is asked for in vain and never left out."""
 
@@ -176,8 +186,18 @@ class ParameterStore:
                 faulty.add(name)
                 self._on_fault(name, str(fault))
         base_url = values.get("base-url", "").rstrip("/")
-        hooks = dict(self._hooks(values))
-        return StackConfig(base_url, values.get("api-id", ""), clients, frozenset(faulty), now, hooks)
+        hooks, transmitters = dict(self._hooks(values)), dict(self._transmitters(values))
+        api_id = values.get("api-id", "")
+        return StackConfig(base_url, api_id, clients, frozenset(faulty), now, transmitters, hooks)
+
+    def _transmitters(self, values: Mapping[str, str]) -> Iterator[tuple[str, Transmitter]]:
+        for key in values:
+            name = key.removeprefix("events/")
+            if name != key:
+                try:
+                    yield name, read_transmitter(name, _object(values[key]))
+                except (TransmitterFaultsError, ValueError) as fault:
+                    self._on_fault(key, str(fault))
 
     def _hooks(self, values: Mapping[str, str]) -> Iterator[tuple[HookKind, Hook | None]]:
         for kind in HookKind:
@@ -365,3 +385,38 @@ class ConfiguredAddresses:
     def _published(self, url: str) -> "KeySource":
         sets = self._http().key_sets
         return lambda kid, algorithm: sets.key(url, kid, algorithm, PUBLISHED_KEYS_MS)
+
+
+@dataclass(frozen=True)
+class PublishedKeys:
+    """`ports.TransmitterKeys`: the keys are fetched when a token names one that is not known, and kept."""
+
+    spec: Transmitter
+    http: "ProviderHttp"
+    now: Callable[[], int]
+
+    def read(self, token: bytes) -> SecurityEvents | SetRefused:
+        """See `ports.TransmitterKeys`; the keys are asked for twice at most, within the time of an identity call."""
+        from quitclaim.providers.security_events import read  # the library for tokens is paid for by who verifies one
+
+        def key_of(kid: str | None, algorithm: str) -> object:
+            return self.http.key_sets.key(self.spec.jwks_uri, kid, algorithm, IDENTITY_CALL_MS)
+
+        return read(token.decode("ascii", "replace"), self.spec, key_of, self.now() // 1000)
+
+
+class ConfiguredTransmitters:
+    """`ports.Transmitters` from the configuration."""
+
+    def __init__(self, config: ParameterStore, http: "Callable[[], ProviderHttp]", now: Callable[[], int]) -> None:
+        self._config = config
+        self._http = http
+        self._now = now
+
+    def at(self, name: str) -> PublishedKeys:
+        """See `ports.Transmitters`; keys at an address that may not be called are none that anybody has."""
+        config = self._config.current()
+        spec = config.transmitters.get(name)
+        if spec is None or fault_of_url(spec.jwks_uri, allow_loopback=config.is_local) is not None:
+            raise NotFoundError
+        return PublishedKeys(spec, self._http(), self._now)

@@ -22,13 +22,20 @@ from quitclaim.flows.maintain import Maintaining
 from quitclaim.flows.operator import Operating
 from quitclaim.flows.reconcile import Reconciling
 from quitclaim.flows.revocations import IN_FLIGHT, Revoking
+from quitclaim.flows.security_events import HearingOf
 from quitclaim.flows.stop import Stopping
 from quitclaim.flows.tokens import EARLY_REFRESH, HandingOut
 from quitclaim.flows.webhooks import TakingIn
 from quitclaim.ports import AppHooks, Calls
 from quitclaim.providers.spec import COMPILED, Catalogue
 from quitclaim.runtime.bus import Bus
-from quitclaim.runtime.config import ConfiguredAddresses, ConfiguredClients, LazyHooks, ParameterStore
+from quitclaim.runtime.config import (
+    ConfiguredAddresses,
+    ConfiguredClients,
+    ConfiguredTransmitters,
+    LazyHooks,
+    ParameterStore,
+)
 from quitclaim.runtime.invoke import AccessTokenReplay, AppFunction, SweepKick
 from quitclaim.runtime.queue import DeliveryQueue
 from quitclaim.runtime.settings import (
@@ -82,7 +89,7 @@ Attempts x (connect + read) <= 4 s: a write that is not answered by then is deci
 PURPOSES: Final[Mapping[str, frozenset[str]]] = {
     "app_api": frozenset({"confirm", "index"}),
     "access_token": frozenset({"use", "revoke", "index"}),
-    "connect": frozenset({"authorization", "use", "revoke", "confirm", "index"}),
+    "connect": frozenset({"authorization", "use", "revoke", "confirm", "index", "inbox"}),
     "revoke_sweep": frozenset({"revoke", "index"}),
     "publish": frozenset(),
     "webhook": frozenset({"inbox", "index"}),
@@ -312,12 +319,16 @@ class Connect:
 
     parts: Parts[ConnectSettings]
     connecting: Connecting
+    hearing: HearingOf
 
 
 def connect() -> Connect:
     """Build it. Raises `SettingsError`."""
     parts = _parts(ConnectSettings, "connect")
-    return Connect(parts, _connecting(parts, parts.kick(parts.settings.sweep_function)))
+    transmitters = ConfiguredTransmitters(parts.config, lambda: parts.http, real_now)
+    webhooks = WebhookStore(parts.table, parts.clock, parts.ids)
+    hearing = HearingOf(webhooks, transmitters, parts.clients, parts.vault, parts.clock)
+    return Connect(parts, _connecting(parts, parts.kick(parts.settings.sweep_function)), hearing)
 
 
 def _connecting[S: Settings](parts: Parts[S], kick: SweepKick) -> Connecting:
