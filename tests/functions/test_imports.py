@@ -11,7 +11,7 @@ import pytest
 from tests.infra.deployed import function_ids, variables
 
 ROOT = Path(__file__).parents[2]
-ORDER = ["publish", "access_token", "connect", "deliver", "reconcile", "maintain", "revoke_sweep"]
+ORDER = ["publish", "webhook", "access_token", "connect", "deliver", "reconcile", "maintain", "revoke_sweep"]
 """The hot ones: what one of them imports is there for the next, so the first that shows a module is to blame."""
 SCRIPT = """
 import importlib.util, json, sys
