@@ -17,7 +17,7 @@ from quitclaim.flows.connect.confirm import confirm
 from quitclaim.flows.connect.start import Started, StartRequest, start
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked as AskedByOperator
-from quitclaim.flows.operator import acknowledge_for_deleted, attention, retry
+from quitclaim.flows.operator import Redrive, acknowledge_for_deleted, attention, redrive, retry
 from quitclaim.flows.revocations import acknowledge
 from quitclaim.flows.status import ConnectionView, all_views, status, view
 from quitclaim.flows.stop import disconnect
@@ -31,6 +31,7 @@ from quitclaim.runtime.bodies import (
     OperatorRetry,
     Proof,
     Reconnect,
+    RedriveDeliveries,
     Report,
     parsed,
 )
@@ -214,6 +215,20 @@ def acknowledge_notice(subject: str) -> Response[str]:
     acknowledge_for_deleted(Subject.read(subject), AskedByOperator(caller_of(event()), body.reason), wired.operating)
     parts.telemetry.count("NoticesClosedByOperators")
     return answer({"id": subject, "acknowledged": True})
+
+
+@app.post("/v1/deliveries/redrive")
+def redrive_deliveries() -> Response[str]:
+    """Have events that nobody had delivered after all; a dry run unless the body says otherwise."""
+    body = parsed(RedriveDeliveries, json_body(event()))
+    of = body.connection
+    ref = None if of is None else ConnectionRef.checked(of.tenant, of.owner, of.connection_id)
+    which = Redrive(body.id, body.client, body.provider, ref, body.since, body.until)
+    asked = AskedByOperator(caller_of(event()), body.reason)
+    found, more = redrive(which, asked, wired.operating, dry_run=body.dry_run)
+    if not body.dry_run:
+        parts.telemetry.count("DeliveriesRedriven", len(found))
+    return answer({"dry_run": body.dry_run, "deliveries": [views.kept(each) for each in found], "more": more})
 
 
 @app.get("/v1/providers")

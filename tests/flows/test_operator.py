@@ -19,6 +19,7 @@ from quitclaim.domain.limits import CLAIM_LEASE_MS, DEADLINE_MS, GUARD_MS, OVERD
 from quitclaim.flows.deletion import delete_owner
 from quitclaim.flows.operator import Asked, Operating, acknowledge_for_deleted, attention, retry
 from quitclaim.flows.reconcile import reconcile
+from quitclaim.store.deliveries import DeliveryStore
 from quitclaim.store.keys import barrier_key, intent_key, revocation_key
 from quitclaim.store.operator import OperatorStore
 from quitclaim.store.revocations import RevocationStore
@@ -38,6 +39,7 @@ def operating(world: World) -> Operating:
         world.clock,
         world.ids,
         world.kick,
+        DeliveryStore(world.table, world.clock, world.ids),
     )
 
 

@@ -204,6 +204,69 @@ def test_what_waited_for_nobody_is_let_go_and_counted(stage: Stage) -> None:
     assert not [key for key in stage.items() if key[0].startswith("E#")]
 
 
+def missed(stage: Stage) -> None:
+    """An event whose owner did not come back within its day."""
+    stage.connected()
+    stage.advance(600)
+    stage.accept("left", deauthorizes=True)
+    stage.deliver({"client": "acme", "digest": "left"})
+    stage.accept("event")
+    stage.deliver(MESSAGE)
+    stage.advance(PARKED_MS / 1000)
+    stage.deliver(MESSAGE)
+    stage.lines()
+
+
+def redriven(stage: Stage, **which: Any) -> list[str]:
+    """What an operator is told; a dry run unless said otherwise."""
+    told = stage.http("app_api", "POST", "/v1/deliveries/redrive", body={"reason": "asked by phone", **which})
+    assert told.status == 200, told.text
+    return [each["id"] for each in told.json["deliveries"]]
+
+
+def test_an_operator_has_what_nobody_had_delivered_after_all(stage: Stage) -> None:
+    """First a dry run, which does nothing; then it is on record, and due at once."""
+    missed(stage)
+    before = stage.items()
+    assert redriven(stage) == ["event"]
+    assert stage.items() == before
+
+    assert redriven(stage, dry_run=False) == ["event"]
+
+    assert redriven(stage, dry_run=False) == []
+    (audit,) = [item for key, item in stage.items().items() if key[0].startswith("U#")]
+    assert (audit["action"]["S"], audit["subject"]["S"], audit["reason"]["S"]) == ("redrive", "all", "asked by phone")
+    stage.invoke("reconcile", SCHEDULE)
+    assert stage.sent() == [MESSAGE]
+    assert stage.metrics()["DeliveriesRedriven"] == [1.0, 0.0]
+
+
+def test_an_operator_chooses_by_id_client_provider_connection_and_time(stage: Stage) -> None:
+    """All that is said must hold; another's connection, or one that is not there, has none."""
+    missed(stage)
+    (item,) = [each for each in stage.items().values() if each.get("reason", {}).get("S") == "waited too long"]
+    received = int(item["received"]["N"])
+    mine = {"tenant": "demo", "owner": stage.owner, "connection_id": "acme"}
+
+    for which in (
+        {"id": "event"},
+        {"client": "acme", "provider": "acme"},
+        {"connection": mine},
+        {"from": received, "to": received + 1},
+    ):
+        assert redriven(stage, **which) == ["event"], which
+    for which in (
+        {"id": "other"},
+        {"client": "health"},
+        {"provider": "other"},
+        {"from": received + 1},
+        {"to": received},
+    ):
+        assert redriven(stage, **which) == [], which
+    body = {"reason": "asked by phone", "connection": mine | {"owner": "nobody"}}
+    assert stage.http("app_api", "POST", "/v1/deliveries/redrive", body=body).code == "CONNECTION_NOT_FOUND"
+
+
 def test_what_operators_are_shown_is_counted_by_every_sweep(stage: Stage) -> None:
     """An event whose owner did not come back; the alarm watches the gauge."""
     stage.connected()

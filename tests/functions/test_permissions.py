@@ -174,6 +174,12 @@ def live(stage: Stage) -> None:
     passes(stage, AFTERMATH_MS)
     stage.accept("left", deauthorizes=True)
     passes(stage, MINUTE)
+    stage.accept("missed")
+    passes(stage, MINUTE)
+    passes(stage, PARKED_MS)
+    body = {"reason": "asked by phone", "dry_run": False}
+    told = stage.http("app_api", "POST", "/v1/deliveries/redrive", body=body)
+    assert [each["id"] for each in told.json["deliveries"]] == ["missed"]
     passes(stage, MINUTE)
 
     # an answer that never came, one that came late, one without an account; a hold that nobody confirms, a denial

@@ -35,6 +35,7 @@ SIGNED = {
     "GET /v1/attention": "app_api",
     "POST /v1/attention/{id}/retry": "app_api",
     "POST /v1/attention/{id}/acknowledge": "app_api",
+    "POST /v1/deliveries/redrive": "app_api",
     f"POST {OWNER}/connections/{{c}}/access-token": "access_token",
     f"POST {OWNER}/connections/{{c}}/import": "access_token",
     f"POST {OWNER}/sdk-sign-in": "access_token",
@@ -86,7 +87,7 @@ def test_iam_is_sigv4_and_there_is_no_catch_all() -> None:
 def test_tenant_and_owner_lead_the_path() -> None:
     """Tenant first, then owner: a policy on the ARN confines a caller to its tenant by a prefix. Operators differ."""
     for route in SIGNED:
-        if route != "GET /v1/providers" and not route.split(" ")[1].startswith("/v1/attention"):
+        if route != "GET /v1/providers" and not route.split(" ")[1].startswith(("/v1/attention", "/v1/deliveries")):
             assert route.split(" ")[1].startswith("/v1/tenants/{t}/owners/{o}")
 
 

@@ -509,7 +509,9 @@ class Custody(RuleBasedStateMachine):
 
         def flow(ports: Ports) -> str:
             store = OperatorStore(ports.table, ports.clock, ports.ids)
-            operating = Operating(ports.reads, store, ports.revocations, ports.clock, ports.ids, ports)
+            operating = Operating(
+                ports.reads, store, ports.revocations, ports.clock, ports.ids, ports, ports.deliveries
+            )
             retry(Subject(rid=rid), Asked("operator", "test"), operating)
             return "due"
 

@@ -9,6 +9,7 @@ from quitclaim.domain.limits import DELIVERY_LEASE_MS, FORWARD_MS, GUARD_MS, MIN
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.webhooks import Delivery, DeliveryState, Prepared, Trust
 from quitclaim.flows.deliveries import Delivered, Outcome, deliver, replay_waiting
+from quitclaim.flows.operator import Redrive, redrive
 from quitclaim.ports import Key
 from tests.proof.ledger import Kind, Refreshing
 from tests.proof.scripts import (
@@ -28,7 +29,7 @@ from tests.proof.scripts import (
     passing,
     situation,
 )
-from tests.proof.situations import Made, handler_delete, handler_report, stepped
+from tests.proof.situations import ASKED, Made, handler_delete, handler_report, stepped
 from tests.proof.world import CLIENT, Ports, World
 
 ALICE: Final = "digest-alice"
@@ -200,6 +201,29 @@ def forgotten(world: World) -> Made:
         "forward": handler_forward,
         "start": handler_start(),
         "callback": handler_callback(brought),
+    }
+
+
+def handler_redrive(ports: Ports) -> Any:
+    """An operator has what nobody had delivered after all."""
+    return len(redrive(Redrive(client=CLIENT), ASKED, ports.operating, dry_run=False)[0])
+
+
+@situation("an event that is kept", Kind())
+def kept(world: World) -> Made:
+    """The account lost its grant, and its owner did not come back in time."""
+    connected(world)
+    departed(world)
+    world.run(handler_deliver())
+    accepted(world, LATER)
+    world.run(handler_deliver(LATER))
+    world.now += PARKED_MS
+    world.run(handler_deliver(LATER))
+    return Scene(), {
+        "redrive": handler_redrive,
+        "redrive again": handler_redrive,
+        "deliver later": handler_deliver(LATER),
+        "forward": handler_forward,
     }
 
 

@@ -1252,7 +1252,7 @@ class Ports:
 
     @property
     def operating(self) -> Operating:
-        return Operating(self.reads, self.operators, self.revocations, self.clock, self.ids, self)
+        return Operating(self.reads, self.operators, self.revocations, self.clock, self.ids, self, self.deliveries)
 
     @property
     def maintaining(self) -> Maintaining:

@@ -320,12 +320,19 @@ class Delivery:
     """The digest of the account that it is parked beside, until it is over."""
     again: int | None = None
     """When an operator had it delivered after all."""
+    accounts: frozenset[str] = frozenset()
+    """Of one that is kept for operators: digests of the accounts that it names."""
     v: int = 0
 
     @property
     def give_up_at(self) -> int:
         """When it is no longer tried, nor parked."""
         return (self.again or self.received) + PARKED_MS
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether nobody had it, and operators may have it delivered after all."""
+        return self.state is DeliveryState.DROPPED and self.body is not None
 
     def verdict(self, now: int) -> ClaimVerdict:
         """Whether a worker may take it at *now*: what the condition of its claim holds it to."""

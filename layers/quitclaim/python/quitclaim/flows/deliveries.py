@@ -194,7 +194,7 @@ def _waited_too_long(
         return _dropped(claim, delivery, "nothing to stop", world)
     if all(account is None or account.is_unmet for account in accounts.values()):
         return _dropped(claim, delivery, Fate.DROP_UNKNOWN.value, world)
-    return _kept(claim, delivery, "waited too long", world)
+    return _kept(claim, delivery, "waited too long", world, frozenset(accounts))
 
 
 def _opened(delivery: Delivery, world: Delivering) -> tuple[Prepared, bytes] | None:
@@ -288,7 +288,7 @@ def _shared(
     if failed is not None:
         world.on_fault("share", failed)
     if failed is not None or shares.is_refused:
-        released = _released(claim, delivery, world)
+        released = _released(claim, delivery, world, frozenset(accounts))
         released.shares = shares.had
         return released
     if shares.later is not None:
@@ -473,16 +473,18 @@ def _dropped(claim: Claim, delivery: Delivery, reason: str, world: Delivering) -
     return Delivered(Outcome.DROPPED, reason=reason)
 
 
-def _kept(claim: Claim, delivery: Delivery, reason: str, world: Delivering) -> Delivered:
-    _leave(claim, delivery, world, world.store.keep, reason=reason)
+def _kept(
+    claim: Claim, delivery: Delivery, reason: str, world: Delivering, accounts: frozenset[str] = frozenset()
+) -> Delivered:
+    _leave(claim, delivery, world, world.store.keep, reason=reason, accounts=accounts)
     return Delivered(Outcome.KEPT, reason=reason)
 
 
-def _released(claim: Claim, delivery: Delivery, world: Delivering) -> Delivered:
+def _released(claim: Claim, delivery: Delivery, world: Delivering, accounts: frozenset[str] = frozenset()) -> Delivered:
     """Tried again on the ladder; after its day it is dropped, and shown."""
     now = world.clock.now()
     if delivery.give_up_at <= now:
-        return _kept(claim, delivery, "failed for a day", world)
+        return _kept(claim, delivery, "failed for a day", world, accounts)
     until = min(now + ladder_step_ms(delivery.claims), delivery.give_up_at)
     world.webhooks.release(claim, delivery, until)
     return Delivered(Outcome.WAITS, until=until)

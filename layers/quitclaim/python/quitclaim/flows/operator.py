@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from quitclaim.domain.attention import Attention, AuditEntry, Retry, Subject, attention_of, retry_of
 from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.errors import (
+    ConnectionNotFoundError,
     MovedError,
     NothingToAcknowledgeError,
     NoticeNotFoundError,
@@ -19,16 +20,21 @@ from quitclaim.domain.errors import (
     RevocationInProgressError,
     TooEarlyToAcknowledgeError,
 )
+from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import GUARD_MS, SECOND
 from quitclaim.domain.revocations import Revocation
+from quitclaim.domain.webhooks import Delivery
 from quitclaim.ports import Clock, Ids, Kick
 
 if TYPE_CHECKING:
+    from quitclaim.store.deliveries import DeliveryStore
     from quitclaim.store.operator import OperatorStore
     from quitclaim.store.reads import Reads
     from quitclaim.store.revocations import RevocationStore
 
 TRIES: Final = 5
+REDRIVEN: Final = 500
+"""Deliveries of one call."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Operating:
     clock: Clock
     ids: Ids
     kick: Kick
+    deliveries: "DeliveryStore"
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,62 @@ def retry(subject: Subject, asked: Asked, world: Operating) -> Revocation:
         world.kick.revoke_now([revocation.rid])
         return revocation
     raise MovedError
+
+
+@dataclass(frozen=True)
+class Redrive:
+    """Which of the deliveries that nobody had; what is not said holds of all. Times are of the receipt."""
+
+    id: str | None = None
+    client: str | None = None
+    provider: str | None = None
+    ref: ConnectionRef | None = None
+    since: int | None = None
+    until: int | None = None
+
+    def __str__(self) -> str:
+        ref = None if self.ref is None else f"{self.ref.tenant}:{self.ref.owner}:{self.ref.connection}"
+        said = {"id": self.id, "client": self.client, "provider": self.provider, "connection": ref}
+        times = {"from": self.since, "to": self.until}
+        return " ".join(f"{name}={value}" for name, value in {**said, **times}.items() if value is not None) or "all"
+
+    def wants(self, delivery: Delivery, account: str | None) -> bool:
+        """Whether it is one of them; *account*: the digest of the connection's, where one is named."""
+        return (
+            self.id in (None, delivery.digest)
+            and self.client in (None, delivery.client)
+            and self.provider in (None, delivery.provider)
+            and (self.ref is None or account in delivery.accounts)
+            and (self.since is None or self.since <= delivery.received)
+            and (self.until is None or delivery.received < self.until)
+        )
+
+
+def redrive(which: Redrive, asked: Asked, world: Operating, *, dry_run: bool) -> tuple[list[Delivery], bool]:
+    """
+    Have deliveries that nobody had delivered after all; which, and whether there may be more. A dry run does nothing.
+
+    1. `record`: the act is on record, once. Crash after it: nothing was done, ask again.
+    2. `redrive` (row 76), each on its own: due at once, and reconciliation sends it within a minute. Crash in between:
+       the others are still kept, ask again.
+    """
+    connection = None if which.ref is None else world.reads.connection(which.ref)
+    if which.ref is not None and (connection is None or connection.account is None):
+        raise ConnectionNotFoundError(connection_id=which.ref.connection)
+    account = None if connection is None else connection.account
+    kept, more = world.deliveries.kept(REDRIVEN)
+    wanted = [each for each in kept if which.wants(each, account)]
+    if dry_run or not wanted:
+        return wanted, more
+    world.store.record(AuditEntry(world.ids.new_id(), world.clock.now(), "redrive", str(which), asked.by, asked.reason))
+    done: list[Delivery] = []
+    for delivery in wanted:
+        try:
+            world.deliveries.redrive(delivery, world.clock.now())
+        except MovedError:
+            continue  # somebody else did it
+        done.append(delivery)
+    return done, more
 
 
 def acknowledge_for_deleted(subject: Subject, asked: Asked, world: Operating) -> None:

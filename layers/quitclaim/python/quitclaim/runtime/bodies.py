@@ -82,6 +82,27 @@ class OperatorAcknowledge(Body):
     reason: Reason
 
 
+class OfConnection(Body):
+    """Names a connection."""
+
+    tenant: Name
+    owner: Name
+    connection_id: Name
+
+
+class RedriveDeliveries(Body):
+    """Have events that nobody had delivered after all; a dry run unless it says otherwise."""
+
+    reason: Reason
+    dry_run: bool = True
+    id: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    client: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    provider: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    connection: OfConnection | None = None
+    since: Annotated[int, Field(ge=0)] | None = Field(None, alias="from")
+    until: Annotated[int, Field(ge=0)] | None = Field(None, alias="to")
+
+
 def parsed[T: Body](kind: type[T], body: dict[str, Any]) -> T:
     """The body as *kind*. Raises `InvalidBodyError` naming the first field at fault, never its value."""
     try:

@@ -6,6 +6,7 @@ from quitclaim.domain.attention import Attention
 from quitclaim.domain.connect import Blocker, Owner
 from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import Level
+from quitclaim.domain.webhooks import Delivery
 from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
 from quitclaim.flows.tokens import AccessToken
 from quitclaim.ports import Client
@@ -106,6 +107,18 @@ def attention(told: Attention) -> dict[str, Any]:
         "owner_deleted": told.owner_deleted,
     }
     return body | ({} if told.deadline is None else {"deadline": told.deadline})
+
+
+def kept(delivery: Delivery) -> dict[str, Any]:
+    """An event that nobody had: where it came from, since when, and why; nothing of what it says."""
+    return {
+        "id": delivery.digest,
+        "client": delivery.client,
+        "provider": delivery.provider,
+        "received_at": delivery.received,
+        "dropped_at": delivery.done,
+        "reason": delivery.reason,
+    }
 
 
 def access_token(token: AccessToken) -> dict[str, Any]:

@@ -308,7 +308,15 @@ def app_api() -> AppApi:
     kick = parts.kick(parts.settings.sweep_function)
     stopping = Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick)
     operators = OperatorStore(parts.table, parts.clock, parts.ids)
-    operating = Operating(parts.reads, operators, parts.revocations, parts.clock, parts.ids, kick)
+    operating = Operating(
+        parts.reads,
+        operators,
+        parts.revocations,
+        parts.clock,
+        parts.ids,
+        kick,
+        DeliveryStore(parts.table, parts.clock, parts.ids),
+    )
     breaker = ReportBreaker(parts.table, parts.clock, parts.ids, parts.tell_burst)
     return AppApi(parts, _connecting(parts, kick), stopping, operating, breaker)
 

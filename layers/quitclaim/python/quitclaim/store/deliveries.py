@@ -9,7 +9,7 @@ from typing import Final
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import KEPT_MS, TRACE_TTL_MS
+from quitclaim.domain.limits import KEPT_MS, SHARDS, TRACE_TTL_MS
 from quitclaim.domain.webhooks import Claim, Delivery, DeliveryState
 from quitclaim.ports import Clock, Cursor, Ids, Item, Key, Table, Update, equals, present, seen
 from quitclaim.store.commit import Commit, new_commit
@@ -18,8 +18,10 @@ from quitclaim.store.items import attributes
 from quitclaim.store.keys import (
     ATTENTION,
     DUE,
+    KEPT,
     account_key,
     account_partition,
+    attention_partition,
     delivery_key,
     delivery_partition,
     member_of_key,
@@ -165,10 +167,20 @@ class DeliveryStore:
         self._leave_line(commit, claim, delivery, account, now)
         commit.run()
 
-    def keep(self, claim: Claim, delivery: Delivery, account: Account | None, now: int, *, reason: str) -> None:
+    def keep(
+        self,
+        claim: Claim,
+        delivery: Delivery,
+        account: Account | None,
+        now: int,
+        *,
+        reason: str,
+        accounts: frozenset[str] = frozenset(),
+    ) -> None:
         """
         Row 75. Its time is over and nobody had it: dropped, and shown to operators with its body for a week, in which
-        they may have it delivered after all. Raises as `end`.
+        they may have it delivered after all. *accounts*: whom it names, so that they find it by a connection. Raises as
+        `end`.
         """
         commit = self._commit()
         put = {
@@ -177,6 +189,7 @@ class DeliveryStore:
             "done": now,
             "ttl": (now + KEPT_MS) // 1000,
             **kept_attention(delivery, now),
+            **({"accounts": accounts} if accounts else {}),
         }
         remove = ("claim", "until", "next", "beside", *DUE)
         key = delivery_key(claim.client, claim.digest)
@@ -196,6 +209,21 @@ class DeliveryStore:
             item = account_item(after, claim.client, delivery.beside, now)
             commit.create("account", key, "account", item, seen(account.v), version=account.v)
 
+    def kept(self, limit: int) -> tuple[list[Delivery], bool]:
+        """What nobody had and is kept, the oldest first of each shard, read consistently; and whether there is more."""
+        entries: list[Item] = []
+        more = False
+        for number in range(SHARDS):
+            page = self._table.query_index("attention", attention_partition(KEPT, number), limit=limit)
+            entries += page.items
+            more = more or page.after is not None
+        keys = [Key(entry["PK"], entry["SK"]) for entry in sorted(entries, key=lambda entry: str(entry["a2"]))[:limit]]
+        found: list[Delivery] = []
+        for start in range(0, len(keys), PAGE):
+            read = map(delivery_of, self._table.batch_get(keys[start : start + PAGE]))
+            found += [each for each in read if each is not None and each.is_kept]
+        return found, more or len(entries) > limit
+
     def redrive(self, delivery: Delivery, now: int) -> None:
         """
         Row 76. An operator has a delivery that was dropped with its body delivered after all: accepted again, due at
@@ -204,7 +232,7 @@ class DeliveryStore:
         commit = self._commit()
         when = (equals("v", delivery.v), equals("state", DeliveryState.DROPPED), present("body"))
         put = {"state": DeliveryState.ACCEPTED.value, "again": now, "next": now, **forward_due(delivery, now)}
-        remove = ("reason", "done", "ttl", *ATTENTION)
+        remove = ("reason", "done", "ttl", "accounts", *ATTENTION)
         commit.update(
             "delivery",
             Update(delivery_key(delivery.client, delivery.digest), when, put=put, remove=remove),
