@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from quitclaim.domain.limits import CLAIM_LEASE_MS, DOUBTS, GUARD_MS
+from quitclaim.flows.connect.callback import CallbackFailedError
 from quitclaim.store.keys import revocation_key
 from tests.fakes.provider import Misbehaviour, after, answers, killed, lost_answer, lost_request, not_connected
 from tests.fakes.tables import WorkerKilledError, applied_then_ambiguous, killed_after, killed_before
@@ -314,3 +315,20 @@ def test_an_item_that_expires_while_its_refresh_is_answered_leaves_its_successor
     assert len(queue(world)) == 2
     assert sorted(states(world)) == ["confirmed", "expired"]
     assert world.server.live() == []
+
+
+@pytest.mark.rule("RB-11")
+@pytest.mark.parametrize(("second", "how"), [({}, "confirmed"), ({"refresh_token": "canary-s"}, "unconfirmed")])
+def test_of_several_refresh_tokens_that_no_entry_describes_one_can_be_asked_about(
+    new_world: Worlds, second: dict[str, str], how: str
+) -> None:
+    """So the others may live, and nothing is confirmed."""
+    world = new_world(**BEARER, revocation__reach="token")
+    body = {"access_token": "canary-a", "refresh_token": "canary-r", "team": {"access_token": "canary-b", **second}}
+    world.server.next("/token", answers(200, body))
+
+    with pytest.raises(CallbackFailedError, match="GRANT_NOT_INSTALLED"):
+        world.come_back(world.callback())
+    settled(world, 20)
+
+    assert states(world) == [how]
