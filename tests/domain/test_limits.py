@@ -134,6 +134,13 @@ def test_a_departure_is_never_taken_for_another_one():
     assert limits.AFTERMATH_MS > limits.DEADLINE_MS + limits.PARKED_MS
 
 
+def test_the_app_is_told_and_asked_in_time():
+    """The stream has a minute to publish an event, ten a call; a hook that nobody answers rests half a one."""
+    assert (limits.PUBLISH_MS, limits.NOTICES, limits.EVENT_TTL_MS) == (60 * SECOND, 10, 7 * DAY)
+    assert limits.HOOK_PAUSE_MS == 30 * SECOND
+    assert DAY < limits.SET_AGE_MS < limits.TRACE_TTL_MS
+
+
 def test_a_grant_is_looked_after_before_its_end():
     """At 80 % of an idle limit; a week before an absolute end, which an hour more does not move; half a run at most."""
     assert (limits.KEEP_ALIVE_PERCENT, limits.EXPIRING_MS, limits.SAME_END_MS) == (80, 7 * DAY, 3_600 * SECOND)
