@@ -48,7 +48,6 @@ def test_a_purpose_that_was_not_granted_is_a_mistake_of_ours():
         lambda: ring.current("use", NOW),
         lambda: ring.get("use", "1"),
         lambda: ring.key_active_at("use", NOW),
-        lambda: ring.all_live("use"),
         lambda: ring.ready("use", NOW),
     ):
         with pytest.raises(PurposeNotGrantedError):
@@ -145,17 +144,6 @@ def test_no_instance_misses_a_key_that_became_active():
         fresh = a_ring(store, kms)
         assert instance.key_active_at("confirm", instant) == fresh.key_active_at("confirm", instant)
         assert instance.current("confirm", instant) == fresh.current("confirm", instant)
-
-
-def test_all_live_keys_newest_first():
-    """Retired ones are left out, and the ring is read anew."""
-    store = MemoryRing()
-    ring = a_ring(store)
-    ring.current("use", 1)
-    store.add(an_item("2", 2, active_from=200))
-    store.add(an_item("3", 3, active_from=300, retired=400))
-
-    assert [kid for kid, _ in ring.all_live("use")] == ["2", "1"]
 
 
 def test_an_outage_of_the_table_is_bridged_while_the_list_is_complete():

@@ -31,9 +31,9 @@ def test_another_stack_makes_other_fingerprints():
 
 
 def test_uses_do_not_meet(macs):
-    """The same words as token, account and subject have three digests."""
+    """The same words as token, account and trace have three digests."""
     digests = {macs.fingerprint(Secret("x")), macs.account_digest("x", ""), macs.account_digest("", "x")}
-    digests |= {macs.subject_digest("x", ""), macs.subject_digest("", "x")}
+    digests |= {macs.trace("x", None, "", ""), macs.trace("", None, "x", "")}
 
     assert len(digests) == 5
 

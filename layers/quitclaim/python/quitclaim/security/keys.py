@@ -117,14 +117,6 @@ class KeyRing:
                 raise KeyUnavailableError(f"the ring has no key {kid!r} of purpose {purpose}")
             return self._open(item)
 
-    def all_live(self, purpose: str) -> list[tuple[str, bytes]]:
-        """Kid and key of everything in the ring that is not retired, newest first; read anew."""
-        with self._lock:
-            self._must_be_granted(purpose)
-            items = self._read(purpose, 0).items.values()
-            live = [item for item in items if item.retired is None]
-            return [(item.kid, self._open(item)) for item in sorted(live, key=_by_activity, reverse=True)]
-
     def ready(self, purpose: str, now: int) -> None:
         """Open what `current` and `key_active_at` will need for the next two minutes, so that neither fails in them."""
         with self._lock:

@@ -34,10 +34,6 @@ class Macs:
         """A provider's account under a client, as it stands in table keys."""
         return self._index("account", client, account_id)
 
-    def subject_digest(self, client: str, subject: str) -> str:
-        """The subject that a connection is pinned to."""
-        return self._index("subject", client, subject)
-
     def trace(self, client: str, account: str | None, how: str, text: str) -> str:
         """The trace of an event at a client, by its account and by what tells it apart."""
         return self._index("trace", client, "-" if account is None else f"+{account}", how, text)

@@ -220,7 +220,6 @@ def pace_key(client: str, window: int) -> Key:
 
 DUE: Final = ("d1", "d2")
 ATTENTION: Final = ("a1", "a2")
-ROSTER: Final = ("r1", "r2")
 
 
 def shard(id_: str) -> int:
