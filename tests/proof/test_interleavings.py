@@ -19,7 +19,7 @@ from tests.proof.meetings import Meetings, answer_key
 from tests.proof.report import NIGHTLY, SEED, note
 from tests.proof.scripts import SITUATIONS, Situation
 from tests.proof.search import Bench, interleavings
-from tests.proof.stepping import Process, explore
+from tests.proof.stepping import Process, TouchedError, explore
 from tests.proof.table import MemoryTable
 
 PAIR_STATES: Final = 6_000 if NIGHTLY else 3_000
@@ -51,7 +51,7 @@ def test_no_order_of_two_handlers_and_time_breaks_the_promise(situation: Situati
     _search(bench, meetings, "T-2 pairs of handlers and time", TIME_STATES)
 
 
-@pytest.mark.rule("I-1", "I-6", "I-9", "I-13", "D-3", "D-30")
+@pytest.mark.rule("I-1", "I-6", "I-9", "I-13", "D-3")
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 def test_no_order_of_three_handlers_breaks_the_promise(situation: Situation) -> None:
     """Three requests or runs of schedules meet."""
@@ -80,25 +80,34 @@ def _search(bench: Bench, meetings: Iterable[Sequence[str]], technique: str, lim
     assert not violations, "\n".join(violations[:10])
 
 
-@pytest.mark.parametrize("situation", SITUATIONS[::9], ids=lambda each: each.name)
-def test_states_gone_on_from_once_leave_no_order_out(situation: Situation) -> None:
-    """In small meetings every order run by itself ends in the same states, and there are as many orders."""
-    _compared([situation])
+@pytest.mark.parametrize("first", range(0, len(SITUATIONS), 9), ids=lambda first: SITUATIONS[first].name)
+def test_states_gone_on_from_once_leave_no_order_out(first: int) -> None:
+    """
+    In small meetings every order run by itself ends in the same states, and there are as many orders: those of every
+    ninth situation, or of the next one that has any.
+    """
+    assert any(_compared(situation) for situation in SITUATIONS[first : first + 9])
 
 
-def _compared(situations: Iterable[Situation]) -> None:
-    for bench in map(Bench.of, situations):
-        meetings = Meetings(bench.world, bench.saved)
-        for names in combinations(bench.handlers, 2):
-            merged, single = _Ends(bench), _Ends(bench)
+def _compared(situation: Situation) -> int:
+    """How many meetings of it are small enough to be compared, and are the same."""
+    bench = Bench.of(situation)
+    meetings, compared = Meetings(bench.world, bench.saved), 0
+    for names in combinations(bench.handlers, 2):
+        merged, single = _Ends(bench), _Ends(bench)
+        try:
             met = meetings.meet([(name, bench.flow(name)) for name in names], merged, limit=FEW)
-            if not met.is_all or met.orders not in SMALL:
-                continue
-            runs, is_all = explore(partial(bench.processes, names), single, reduce=False)
+        except TouchedError:
+            continue  # of such a handler every order is run by itself anyway
+        if not met.is_all or met.orders not in SMALL:
+            continue
+        runs, is_all = explore(partial(bench.processes, names), single, reduce=False)
 
-            assert is_all
-            assert runs == met.orders, names
-            assert single.seen == merged.seen, names
+        assert is_all
+        assert runs == met.orders, names
+        assert single.seen == merged.seen, names
+        compared += 1
+    return compared
 
 
 def test_a_mark_that_does_not_tell_everything_apart_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +115,7 @@ def test_a_mark_that_does_not_tell_everything_apart_is_noticed(monkeypatch: pyte
     monkeypatch.setattr(MemoryTable, "_mark", lambda table, address: int(address in table._items))  # noqa: SLF001
 
     with pytest.raises(AssertionError):
-        _compared(SITUATIONS[:1])
+        _compared(SITUATIONS[0])
 
 
 @pytest.mark.parametrize("seed", range(5))
