@@ -27,7 +27,7 @@ def test_notes_are_kept_as_they_are():
     assert checked_metadata(None) is None
 
 
-@pytest.mark.rule("M-16", "M-17")
+@pytest.mark.rule("M-17")
 @pytest.mark.parametrize("spelling", [str, str.upper, lambda name: name.replace("_", "-"), "camel"])
 @pytest.mark.parametrize("name", [*sorted(RESERVED), "quitclaim", "quitclaim_x", "qc_exchange", "oauth_state"])
 def test_M_17_a_name_that_custody_uses_is_refused(name, spelling):

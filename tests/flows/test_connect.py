@@ -220,13 +220,17 @@ def test_a_hint_goes_to_the_provider_and_is_readable_nowhere(world: World) -> No
 @pytest.mark.rule("M-16", "M-17")
 def test_notes_of_the_app_go_nowhere_but_into_its_view(world: World) -> None:
     """The provider is not told of them, and the state that comes back knows nothing of them."""
-    started = world.start(metadata={"cart": "canary-42"})
+    started = world.start(metadata={"cart": "canary-42"}, return_to="https://app.example.com/done")
 
     visit = world.visit(started)
 
     assert world.connection().metadata == {"cart": "canary-42"}
     assert "canary" not in visit.url
     assert "canary" not in str(world.items("authorization") + world.items("ticket"))
+    (state,) = world.items("authorization")
+    assert (state["t"], state["o"], state["c"]) == (GOOGLE.tenant, GOOGLE.owner, GOOGLE.connection)
+    assert (state["generation"], state["client"]) == ("1", "acme")
+    assert state["return_to"] == "https://app.example.com/done"
     world.come_back(world.approved(visit))
     assert world.connection().metadata == {"cart": "canary-42"}
     assert "canary" not in str(world.items("event"))

@@ -350,7 +350,7 @@ def test_without_a_limit_nobody_is_asked(new_world: Callable[..., World], limit:
     assert world.reads.grant(GOOGLE, "main").next_care is None
 
 
-@pytest.mark.rule("I-15", "F-44")
+@pytest.mark.rule("I-15")
 @pytest.mark.parametrize(
     "misbehaviour", [not_connected, answers(503), lost_answer, answers(401, {"error": "invalid_client"})]
 )

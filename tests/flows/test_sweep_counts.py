@@ -78,9 +78,8 @@ def test_nothing_due_costs_the_same_whatever_is_stored():
     assert few == many == Counter({"index": SHARDS})
 
 
-@pytest.mark.rule("D-6", "I-16")
-def test_a_slow_client_does_not_take_the_others_places():
-    """D-6: a client has its own cap in flight, so a hundred tokens of one leave room for another's."""
+def test_a_client_has_a_cap_of_calls_in_flight():
+    """A hundred tokens of one client leave room for another's (`test_fairness.py` has the other)."""
     world = a_world(stopped=120)
     most: Counter[str] = Counter()
 

@@ -393,6 +393,28 @@ def test_a_refresh_that_did_nothing_leaves_no_trace(
     assert world.token().token_version == 2
 
 
+@pytest.mark.rule("F-44")
+def test_only_the_providers_refusal_ends_the_grant(world: World) -> None:
+    """Whatever else goes wrong leaves it as it was; the word about this grant takes it away."""
+    connected(world, left_ms=0)
+    grant = world.reads.grant(GOOGLE, "main")
+    assert grant is not None
+    for misbehaviour, error in NOTHING_DONE.values():
+        world.server.next("/token", misbehaviour)
+        with pytest.raises(error):
+            world.token()
+        world.clock.move(minutes=1)
+        left = world.reads.grant(GOOGLE, "main")
+        assert left is not None
+        assert (left.fp, left.tv, world.connection().state) == (grant.fp, 1, "ready")
+
+    world.server.next("/token", answers(400, {"error": "invalid_grant"}))
+    with pytest.raises(NeedsReconnectError):
+        world.token()
+
+    assert (world.reads.grant(GOOGLE, "main"), world.connection().state) == (None, "needs_reconnect")
+
+
 STRANGE = answers(400, {"error": "invalid_request", "error_description": "Token is not valid"})
 
 

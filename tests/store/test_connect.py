@@ -102,7 +102,6 @@ def test_a_visit_counts_and_makes_an_authorization(stage: Stage) -> None:
     assert stage.item(ticket_key(digest(ticket_text(stage.connection()))))["visits"] == 2
 
 
-@pytest.mark.rule("M-26")
 def test_a_discarded_state_holds_no_verifier(stage: Stage) -> None:
     """A passing error spends the authorization and nothing else."""
     rows.discard(stage, final=False)()
@@ -128,18 +127,23 @@ def test_a_final_answer_fails_the_connection(stage: Stage) -> None:
 # --- 4: begin --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("F-57", "U-2", "D-24", "M-26", "M-38")
+@pytest.mark.rule("F-57", "U-2", "D-24", "M-38")
 def test_a_begin_records_the_exchange_before_anything_is_sent(stage: Stage) -> None:
-    """The state is spent, the exchange is open and due at its window's end, and the barrier is shut."""
-    exchange = stage.begun()
+    """The state is spent, the exchange is open and due at its window's end, the barrier is shut: in one transaction."""
+    act = rows.begin(stage, with_barrier=False)
 
+    with stage.table.metered() as spent:
+        act()
+
+    assert len(spent.writes) == 1
+    exchange = stage.exchange("x-2")
     authorization = stage.reads.authorization("state-1")
     assert authorization is not None
-    assert (authorization.consumed_at, authorization.exchange, authorization.sealed) == (stage.now, "x-1", None)
+    assert (authorization.consumed_at, authorization.exchange, authorization.sealed) == (stage.now, "x-2", None)
     assert (exchange.outcome, exchange.ends) == (ExchangeOutcome.OPEN, stage.now + WINDOW_MS)
-    assert stage.barrier().in_flight == "google#x-1"
-    assert (stage.connection().phase, stage.connection().exchange) == (Phase.EXCHANGING, "x-1")
-    assert stage.due("exchange") == [(exchange_key(REF, "x-1"), exchange.ends)]
+    assert stage.barrier().in_flight == "google#x-2"
+    assert (stage.connection().phase, stage.connection().exchange) == (Phase.EXCHANGING, "x-2")
+    assert stage.due("exchange") == [(exchange_key(REF, "x-2"), exchange.ends)]
 
 
 def test_a_begin_keeps_what_is_still_owed_and_drops_what_is_over(stage: Stage) -> None:

@@ -34,6 +34,20 @@ CARRIED = [
             "the connection moved",
         ),
     ),
+    *(
+        (
+            ("M-26",),
+            row,
+            (
+                "the state is consumed",
+                "the state is discarded",
+                "the state has expired",
+                "the state is bound to another browser",
+                "the state is another client's",
+            ),
+        )
+        for row in ("3 discard", "4 begin")
+    ),
     (
         ("F-16", "F-18", "I-9"),
         "4 begin behind a barrier",
@@ -141,10 +155,25 @@ def test_connection_link_and_owner_of_a_start_are_one_write(stage: Stage) -> Non
 
 
 @pytest.mark.rule("F-2")
-def test_an_exchange_and_its_hold_are_items_of_their_own(stage: Stage) -> None:
-    """Owner, barrier, connection, exchange and the queue item that keeps the grant."""
+def test_custody_is_items_of_their_own(stage: Stage) -> None:
+    """
+    Owner, barrier, exchange and the queue item of the hold; then the live grant, which carries its lease; then the
+    stop's intent and the revocation that it queues.
+    """
+
+    def kinds() -> set[str]:
+        return {item["ty"]["S"] for item in stage.stand_in.everything().values()}
+
     stage.held()
+    assert {"owner", "barrier", "connection", "exchange", "revocation"} <= kinds()
+    stage.stand_in.put_back({}, stage.stand_in.everything())
 
-    kinds = {item["ty"]["S"] for item in stage.stand_in.everything().values()}
+    stage.installed()
+    leased = stage.tokens.record(stage.grant(), "attempt-1", stage.now)
+    assert (stage.grant().lease, leased.lease) == ("attempt-1", "attempt-1")
+    assert {"owner", "barrier", "connection", "exchange", "grant"} <= kinds()
+    assert not {"intent", "revocation"} & kinds()
 
-    assert {"owner", "barrier", "connection", "exchange", "revocation"} <= kinds
+    stage.stopped()
+    assert {"owner", "barrier", "connection", "exchange", "intent", "revocation"} <= kinds()
+    assert "grant" not in kinds()
