@@ -3,7 +3,8 @@
 what is uncovered.
 
 With --check it only fails on a marker that names no rule, on a rule of a finished capability without a test, and on a
-page that is stale; with --pages it writes the tests beside the rules of docs/rules.md and docs/field-cases.md.
+page that is stale; with --pages it writes the tests beside the rules of docs/rules.md and docs/field-cases.md, and the
+links to the threads that an entry names.
 """
 
 import io
@@ -21,6 +22,9 @@ from tests.rulebook.inventory import ALL, OWNED, faults_of
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGES: Final = (DOCS / "rules.md", DOCS / "field-cases.md")
 TESTS: Final = "  <br>tests: "
+THREADS: Final = "  <br>threads: "
+THREAD: Final = re.compile(r"(?<![\w./-])([\w.-]+/[\w.-]+)((?:,?\s(?:and\s)?|\s?PR\s)?#\d+(?:(?:,| and)\s#\d+)*)")
+"""`owner/repo#1`, `owner/repo PR #1`, each with further numbers of the same repository: `, #2` or `and #2`."""
 OUT: Final = Path(__file__).parents[2] / "build" / "rules.json"
 
 
@@ -48,20 +52,39 @@ def in_order(rule: str) -> tuple[str, int, str]:
 
 
 def with_tests(text: str, found: dict[str, list[str]]) -> str:
-    """A page whose entries (`- **F-1** …`) are followed by the tests that assert them."""
+    """
+    A page whose entries (`- **F-1** …`) are followed by links to the threads that they name, and by the tests that
+    assert them.
+    """
     lines: list[str] = []
-    rule = ""
+    rule, start = "", 0
     for line in [*text.splitlines(), ""]:
-        if line.startswith(TESTS):
+        if line.startswith((TESTS, THREADS)):
             continue
         if rule and (not line.strip() or line.startswith(("- ", "#"))):
+            if links := threads(" ".join(map(str.strip, lines[start:]))):
+                lines.append(THREADS + " · ".join(links))
             if found.get(rule):
                 lines.append(TESTS + " · ".join(f"`{name}`" for name in sorted(map(short, found[rule]))))
             rule = ""
         entry = re.match(r"- \*\*([A-Z]+-?\d+\w*)\*\*", line)
-        rule = entry.group(1) if entry else rule
+        if entry:
+            rule, start = entry.group(1), len(lines)
         lines.append(line)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def threads(entry: str) -> list[str]:
+    """
+    A link for each thread that an entry names, once. GitHub leads from an issue's address to the pull request of the
+    number.
+    """
+    named = {
+        f"[{repository}#{number}](https://github.com/{repository}/issues/{number})": None
+        for repository, numbers in THREAD.findall(entry)
+        for number in re.findall(r"#(\d+)", numbers)
+    }
+    return list(named)
 
 
 def short(test: str) -> str:

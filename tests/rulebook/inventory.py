@@ -51,7 +51,10 @@ WEBHOOKS: Final = (
 )
 """Events of providers, but for those of sources behind an account."""
 
-OWNED: Final[frozenset[str]] = CUSTODY | CONNECTING | WEBHOOKS
+SEALING: Final = frozenset({"S-15", "S-16"})
+"""What a sealed value withstands."""
+
+OWNED: Final[frozenset[str]] = CUSTODY | CONNECTING | WEBHOOKS | SEALING
 """Rules of finished capabilities: each must be asserted by a test. A capability adds its own when it is finished."""
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.rulebook import inventory
 from tests.rulebook.__main__ import DOCS, in_order, with_tests
-from tests.rulebook.inventory import ALL, LATER, OWNED, faults_of
+from tests.rulebook.inventory import ALL, LATER, OWNED, SEALING, faults_of
 
 PAGE = """# Rules
 
@@ -96,6 +96,20 @@ def test_a_page_that_is_written_again_is_the_same() -> None:
     assert with_tests(once, {}) == PAGE
 
 
+def test_an_entry_links_to_the_threads_that_it_names() -> None:
+    """Each once, also where a number or a name stands in the next line; a number without a repository is no thread."""
+    page = "- **RB-1** Lost (a-b/c.d#1, e/f PR #2, #30, g/h\n  PR #4 and #5, a-b/c.d#1). Here not, and #6 is nothing.\n"
+
+    told = with_tests(page, {"RB-1": ["tests/x.py::test_x"]})
+
+    links = [
+        f"[{name}#{number}](https://github.com/{name}/issues/{number})"
+        for name, number in (("a-b/c.d", 1), ("e/f", 2), ("e/f", 30), ("g/h", 4), ("g/h", 5))
+    ]
+    assert told == f"{page}  <br>threads: {' · '.join(links)}\n  <br>tests: `x::test_x`\n"
+    assert with_tests(told, {}) == f"{page}  <br>threads: {' · '.join(links)}\n"
+
+
 def test_rules_stand_in_the_order_of_their_numbers() -> None:
     """F-2 before F-10, and a letter after its number."""
     assert sorted(["F-10", "F-2", "RB-28c", "RB-28b", "G3", "RB-3"], key=in_order) == [
@@ -109,12 +123,11 @@ def test_rules_stand_in_the_order_of_their_numbers() -> None:
 
 
 def test_the_rule_book_has_every_rule_of_its_kinds() -> None:
-    """Each once, in order, of M those that are owned or come later; and says of those that they do."""
+    """Each once; of M and G those that are owned or come later, and of S two. Of those that come later it says so."""
     told = entries("rules.md")
 
-    expected = {rule for rule in ALL if rule.split("-")[0] in "FUID"} | {
-        rule for rule in OWNED | LATER if rule[0] == "M"
-    }
+    expected = {rule for rule in ALL if rule.split("-")[0] in "FUID"} | SEALING
+    expected |= {rule for rule in OWNED | LATER if rule[0] in "MG"}
     assert sorted(told, key=in_order) == sorted(expected, key=in_order)
     assert {rule for rule, text in told.items() if "comes with" in text} == LATER
 
