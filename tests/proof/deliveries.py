@@ -29,7 +29,7 @@ from tests.proof.scripts import (
     passing,
     situation,
 )
-from tests.proof.situations import ASKED, Made, handler_delete, handler_report, stepped
+from tests.proof.situations import ASKED, Made, acting, handler_delete, handler_report, stepped
 from tests.proof.world import CLIENT, Ports, World
 
 ALICE: Final = "digest-alice"
@@ -206,7 +206,8 @@ def forgotten(world: World) -> Made:
 
 def handler_redrive(ports: Ports) -> Any:
     """An operator has what nobody had delivered after all."""
-    return len(redrive(Redrive(client=CLIENT), ASKED, ports.operating, dry_run=False)[0])
+    with acting(ports, "redrive"):
+        return len(redrive(Redrive(client=CLIENT), ASKED, ports.operating, dry_run=False)[0])
 
 
 @situation("an event that is kept", Kind())

@@ -136,7 +136,7 @@ def handler_operator(ports: Ports) -> Any:
 
 @contextmanager
 def acting(ports: Ports, action: str) -> Iterator[None]:
-    """An operator does this: whatever is written of revocations and exchanges is on record before."""
+    """An operator does this: what is written of revocations, exchanges and deliveries is on record before."""
     ports.process.acts = action
     try:
         yield

@@ -320,8 +320,10 @@ class World:
         self.asked[name] = self.live_now()
 
     def _is_on_record(self, action: str, key: Key, item: Mapping[str, Any] | None) -> bool:
-        if item is None or item["ty"] not in ("revocation", "exchange"):
+        if item is None or item["ty"] not in ("revocation", "exchange", "delivery"):
             return True
+        if item["ty"] == "delivery":  # the record names a whole selection of them
+            return any(each["ty"] == "audit" and each["action"] == action for each in self.table.items())
         subject = str(Subject(rid=key.pk[2:]))
         if item["ty"] == "exchange":
             _, tenant, owner = key.pk.split("#")
