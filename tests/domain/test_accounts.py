@@ -47,3 +47,26 @@ def test_an_account_of_which_nothing_is_known_is_blank():
     assert waiting.keeping(1).keeping(-1).waiting == 1
     assert waiting.keeping(-1).is_blank
     assert not Account(left_at=NOW).is_blank
+
+
+@pytest.mark.rule("RB-22")
+def test_what_another_claim_shuts_stays_shut():
+    """
+    Two revocations of one account are on their way at once: the settle of one says nothing of the other's request,
+    which may still arrive (custody rule 10).
+    """
+    first = Account().shut_by("r1", NOW + 30)
+    both = first.shut_by("r2", NOW + 40)
+
+    assert first.lowered_by("r1", NOW + 5) == NOW + 5
+    assert both.lowered_by("r2", NOW + 5) == NOW + 30
+    assert both.lowered_by("r1", NOW + 5) is None  # it may be lowered by the last one only
+    assert replace(both, killed_at=NOW + 30).lowered_by("r2", NOW + 5) is None
+
+
+def test_a_claim_that_is_repeated_keeps_what_it_found():
+    """The same revocation may be claimed again; its own earlier mark is not another's."""
+    again = Account(killed_at=NOW).shut_by("r1", NOW + 30).shut_by("r1", NOW + 90)
+
+    assert (again.killed_at, again.killed_floor) == (NOW + 90, NOW)
+    assert again.shut_by("r1", NOW + 60).killed_at == NOW + 90

@@ -567,6 +567,24 @@ def test_a_token_in_a_broken_answer_is_salvaged(world: World) -> None:
     assert world.server.live("refresh_token") == []
 
 
+@pytest.mark.parametrize("takes", ["either", "access"])
+def test_a_salvaged_access_token_does_not_end_the_live_grant(new_world: Worlds, takes: str) -> None:
+    """
+    The provider keeps its refresh token, a revocation ends the pair, and an answer breaks off behind the access token.
+    """
+    world = connected(new_world(revocation__reach="pair", revocation__takes=takes, **STATIC), left_ms=0)
+    world.server.next("/token", cut_off)
+
+    with pytest.raises(OutcomeUnknownError):
+        world.token()
+    world.sweep()
+
+    assert world.items("revocation") == []
+    assert len(world.server.live("refresh_token")) == 1
+    world.clock.move(ms=REFRESH_LEASE_MS + GUARD_MS)
+    assert world.token().token_version == 2
+
+
 # --- after an unseen answer ------------------------------------------------------------------------------------------
 
 

@@ -235,7 +235,8 @@ class State:
     grants: dict[Ref, Grant] = field(default_factory=dict)
     owed: dict[str, Owed] = field(default_factory=dict)
     stops: dict[tuple[Ref, int], Stop] = field(default_factory=dict)
-    killed: dict[str, tuple[int, str]] = field(default_factory=dict)  # account -> until when, by which revocation
+    killed: dict[str, tuple[int, str, int]] = field(default_factory=dict)
+    """Account -> until when, by which revocation, and until when by another one's claim."""
     first_answers: dict[tuple[Any, ...], tuple[Any, Any, int]] = field(default_factory=dict)
     receipts: dict[tuple[Ref, int, str], int] = field(default_factory=dict)
     deleted: dict[OwnerName, bool] = field(default_factory=dict)  # -> whether all its connections are stopped
@@ -496,9 +497,9 @@ class Run:
         """Row 39: barrier and receipt follow a settle, once."""
         state, owed = self.state, self.state.owed[name]
         account = owed.account or ""
-        until, by = state.killed.get(account, (0, ""))
+        until, by, floor = state.killed.get(account, (0, "", 0))
         if owed.state == "confirmed" and by == name:
-            state.killed[account] = (min(until, owed.settled_at), name)
+            state.killed[account] = (min(until, max(owed.settled_at, floor)), name, floor)
         still = owed.listed and not owed.is_over
         if not owed.listed and owed.state in NOTICES and not owed.acknowledged and owed.ref[:2] not in state.deleted:
             still = True  # taken by the sweep before anybody listed it
@@ -787,11 +788,11 @@ def _installed(run: Run, name: str) -> Step:
         yield from run.finish_listed(owner)
         admitted = not state.blockers(owner)
     if admitted and attempt.account is not None:
-        until, by = state.killed.get(attempt.account, (-1, ""))
+        until, by, _ = state.killed.get(attempt.account, (-1, "", 0))
         if until >= attempt.started and state.owed[by].state == "confirmed" and not state.owed[by].finished:
             run.finish(by)
             yield None
-            until, _ = state.killed[attempt.account]
+            until, _, _ = state.killed[attempt.account]
         admitted = until < attempt.started
     if not admitted:
         yield MAYBE
@@ -1109,7 +1110,8 @@ def _revoke(run: Run, name: str) -> Step:
     state.debt(name, lease=until, held=False, unsettled=owed.unsettled + 1)
     account = state.owed[name].account
     if provider.is_wide and account is not None:
-        state.killed[account] = (max(until, state.killed.get(account, (0, ""))[0]), name)
+        before, by, floor = state.killed.get(account, (0, "", 0))
+        state.killed[account] = (max(until, before), name, floor if by == name else before)
     yield None
     yield from _asked(run, name)
 

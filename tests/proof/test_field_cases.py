@@ -40,6 +40,7 @@ from tests.proof.scripts import (
     handler_sweep,
     handler_token,
 )
+from tests.proof.situations import TENANT, handler_sweep_of
 from tests.proof.stepping import Process
 from tests.proof.world import Ports, World
 
@@ -142,6 +143,29 @@ def test_rb_22_a_grant_that_arrives_while_the_account_is_being_revoked_is_not_in
 
     assert isinstance(callback.error, GrantNotInstalledError)
     assert alive(world) == []
+
+
+@pytest.mark.rule("RB-22")
+@pytest.mark.parametrize("reach", [Reach.AUTHORIZATION, Reach.ACCOUNT])
+def test_rb_22_a_settled_revocation_does_not_open_the_account_to_another_one_on_its_way(reach):
+    """Two sharers stopped; one revocation is settled while the other's request is still on its way, within its lease."""
+    world = World(Kind(Refreshing.STATIC, reach))
+    connected(world)
+    connected(world, OTHER)
+    world.run(handler_disconnect())
+    world.run(handler_disconnect(OTHER))
+    brought = begin(world, TENANT)
+    on_its_way = stopped_before(world, "revoke", handler_sweep_of(REF))
+    world.now += 1_000
+    world.run(handler_sweep_of(OTHER))
+    world.now += 1_000
+
+    refusal = refused(world, handler_callback(brought))
+    let_on(on_its_way)
+    comes_to_rest(world)
+
+    assert isinstance(refusal, GrantNotInstalledError)
+    assert faults_of_state(world) == []
 
 
 @pytest.mark.rule("RB-23", "RB-24", "U-9")

@@ -1,5 +1,6 @@
 """What the writes of connecting leave behind: rows 1-15."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -494,3 +495,12 @@ def test_the_end_of_an_import_drops_the_given_token(stage: Stage, unconfirmed: b
     assert stage.exchange("x-2").use is None
     assert stage.connection().state is ConnectionState.FAILED
     assert not stage.has(revocation_key("r-2"))
+
+
+@pytest.mark.rule("D-30")
+@pytest.mark.parametrize("act", [rows.late_while_open, rows.late_after_lapse], ids=["while open", "after lapse"])
+def test_a_late_grant_leaves_its_fingerprint_on_its_exchange(stage: Stage, act: Callable[[Stage], rows.Act]) -> None:
+    """By it the next one knows that the exchange's own revocation id is another grant's."""
+    act(stage)()
+
+    assert (stage.exchange().outcome, stage.exchange().fp) == ("cleanup", "fp-late")

@@ -409,6 +409,19 @@ def test_a_finish_opens_the_account_at_its_settle(stage: Stage) -> None:
     assert (stage.account().killed_at or 0) < shut_until
 
 
+@pytest.mark.rule("RB-22")
+def test_a_finish_keeps_an_account_shut_as_long_as_another_claim_did(stage: Stage) -> None:
+    """The other one's request may still be on its way when this one is settled."""
+    rows.finish_account_wide(stage)
+    account = stage.account()
+    floor = (account.killed_at or 0) - 1
+    stage.stand_in.alter(rows.ACCOUNT_KEY, put={"killed_floor": floor})
+
+    stage.revocations.finish(stage.revocation(), stage.account(), stage.now, has_barrier=True)
+
+    assert stage.account().killed_at == floor > (stage.revocation().settled_at or 0)
+
+
 def test_a_finish_leaves_an_account_that_another_claim_shut(stage: Stage) -> None:
     """Only its own mark is lowered."""
     rows.finish_account_wide(stage)

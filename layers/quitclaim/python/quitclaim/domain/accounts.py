@@ -14,6 +14,7 @@ class Account:
     parked: int = 0
     killed_at: int | None = None
     killed_by: str | None = None
+    killed_floor: int | None = None  # what others had raised `killed_at` to before that one
     waiting: int | None = None
     """Deliveries that are parked beside it, until a grant of it is live."""
     left_at: int | None = None
@@ -51,9 +52,15 @@ class Account:
         """Whether nothing is known of it any more, so that its item may go."""
         return replace(self, v=0) == Account()
 
-    def is_shut_beyond(self, rid: str, settled_at: int | None) -> bool:
+    def shut_by(self, rid: str, until: int) -> "Account":
+        """Claimed by a wide revocation until then; what another's claim shuts meanwhile stays shut as long."""
+        floor = self.killed_floor if self.killed_by == rid else self.killed_at
+        return replace(self, killed_at=max(until, self.killed_at or 0), killed_by=rid, killed_floor=floor)
+
+    def lowered_by(self, rid: str, settled_at: int | None) -> int | None:
         """
-        Whether that revocation still shuts the account for longer than until it was settled: it may be lowered, never
-        raised.
+        What `killed_at` becomes with the settle of that revocation, or None if it stays: it may be lowered, never
+        raised, and never below what another's claim had raised it to, whose request may still be on its way.
         """
-        return self.killed_by == rid and (self.killed_at or 0) > (settled_at or 0)
+        lower = max(settled_at or 0, self.killed_floor or 0)
+        return lower if self.killed_by == rid and lower < (self.killed_at or 0) else None

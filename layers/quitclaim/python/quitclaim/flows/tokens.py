@@ -533,13 +533,16 @@ def _queue_part(
     world: HandingOut,
 ) -> None:
     """
-    What an unusable answer still held is due for revocation, in one item; not so where the provider gave the token that
-    was sent again: what it gave is the live grant's (custody rule 7).
+    What an unusable answer still held is due for revocation, in one item; not so where it is the live grant's: where
+    the provider gave the token that was sent again (custody rule 7), or keeps it and so gave an access token alone,
+    whose revocation may end the pair. That ends by itself, as after any refresh.
 
     The answer was not seen whole, so its attempt stays on record: a stop then says "confirmed" for nothing of it
     (custody rule 3).
     """
     loose = tuple(Material(each.kind, each.token, tokens.variables) for each in salvaged)
+    if client.facts.rotates == "no" and all(each.kind == "access_token" for each in loose):
+        return
     if before.fp in {world.vault.fingerprint(each.token) for each in loose}:
         return
     material = tuple(each for each in loose if client.facts.may_take(each.kind)) or loose

@@ -621,6 +621,8 @@ class ConnectStore:
         names = frozenset({f"x:{exchange.in_barrier}"}) if exchange is not None else frozenset()
         closes = exchange is not None and exchange.outcome not in (ExchangeOutcome.HELD, ExchangeOutcome.INSTALLED)
         in_flight = exchange is not None and exchange.outcome is ExchangeOutcome.OPEN
+        # By it another grant of the same exchange knows that its id is taken (D-30).
+        fp: Item = {"fp": min(revocation.fp)} if exchange is not None and exchange.fp is None and revocation.fp else {}
         barrier = Update(
             barrier_key(ref.of_owner, client),
             (equals("in_flight", exchange.in_barrier),) if in_flight and exchange is not None else (),
@@ -638,7 +640,7 @@ class ConnectStore:
                 Update(
                     exchange_key(ref, exchange.id),
                     (equals("outcome", exchange.outcome),),
-                    put={"outcome": ExchangeOutcome.CLEANUP.value},
+                    put={"outcome": ExchangeOutcome.CLEANUP.value} | fp,
                     remove=("use", "others", *DUE, *ATTENTION, "t"),
                 ),
                 exchange_of,

@@ -162,13 +162,12 @@ class RevocationStore:
         commit = self._commit()
         commit.update("revocation", self._claim(revocation, token, now), revocation_of)
         key = account_key(revocation.client, digest)
-        killed: Item = {
-            "killed_at": max(until, (account.killed_at if account else None) or 0),
-            "killed_by": revocation.rid,
-        }
+        shut = (account or Account()).shut_by(revocation.rid, until)
         if account is None:
-            commit.create("account", key, "account", attributes(Account()) | killed)
+            commit.create("account", key, "account", attributes(shut))
         else:
+            killed: Item = {"killed_at": shut.killed_at, "killed_by": shut.killed_by}
+            killed |= {} if shut.killed_floor is None else {"killed_floor": shut.killed_floor}
             commit.update("account", Update(key, (equals("v", account.v), equals("live", 0)), put=killed))
         commit.run()
         return Claimed(revocation, token, until)
@@ -469,15 +468,11 @@ class RevocationStore:
                 ),
             )
         is_confirmed = revocation.state is RevocationState.CONFIRMED
-        if (
-            is_confirmed
-            and account is not None
-            and account.is_shut_beyond(rid, revocation.settled_at)
-            and revocation.account is not None
-        ):
+        lowered = account.lowered_by(rid, revocation.settled_at) if account is not None and is_confirmed else None
+        if lowered is not None and account is not None and revocation.account is not None:
             key = account_key(revocation.client, revocation.account)
             when: Condition = (equals("killed_by", rid), equals("killed_at", account.killed_at))
-            commit.update("account", Update(key, when, put={"killed_at": revocation.settled_at}))
+            commit.update("account", Update(key, when, put={"killed_at": lowered}))
         add_receipt(commit, revocation, now, revocation.state.value)
         if is_confirmed or revocation.acknowledged is None:  # nobody is asked for what the owner has said already
             kind = EventKind.REVOCATION_CONFIRMED if is_confirmed else EventKind.REMOVAL_REQUIRED

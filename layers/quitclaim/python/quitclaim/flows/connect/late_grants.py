@@ -23,10 +23,7 @@ def queue_late(exchange: Exchange, revocation: Revocation, client: Client, world
         if found is not None and found.fp in revocation.fp:
             return  # it is the one that is held, installed or queued already
         if found is not None and found.fp is not None:
-            # Another grant of this exchange has the exchange's own id: this one gets an id made of its fingerprint
-            # (D-30).
-            rid = f"{exchange.rid}.{min(revocation.fp)[:22]}"
-            due = _resealed(due, rid, revocation, world)
+            due = _beside(exchange, due, revocation, world)
         intents = [
             intent.generation
             for intent in world.reads.intents(exchange.ref)
@@ -39,10 +36,23 @@ def queue_late(exchange: Exchange, revocation: Revocation, client: Client, world
                 due,
                 intent_generation=intents[0] if intents and attempt < TRIES else None,
             )
-        except MovedError:
+        except MovedError as moved:
+            queued = moved.seen.get("revocation")
+            if isinstance(queued, Revocation):
+                if queued.fp & revocation.fp:
+                    return  # by an earlier try of this very operation
+                due = _beside(exchange, due, revocation, world)
+            if attempt == TRIES:
+                raise
             continue
         world.kick.revoke_now([due.rid])
         return
+
+
+def _beside(exchange: Exchange, due: Revocation, revocation: Revocation, world: Connecting) -> Revocation:
+    """Another grant of this exchange has the exchange's own id: this one gets an id made of its fingerprint (D-30)."""
+    rid = f"{exchange.rid}.{min(revocation.fp)[:22]}"
+    return due if due.rid == rid else _resealed(due, rid, revocation, world)
 
 
 def leave_behind(exchange: Exchange, world: Connecting) -> None:
