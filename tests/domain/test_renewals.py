@@ -207,7 +207,9 @@ def test_a_predecessor_ends_with_its_successor(
     found = after_successor(before, a_revocation(state), of)
 
     survives = old_token in (OldToken.STAYS_VALID, OldToken.GRACE) and not reach.ends_old_tokens
-    if not state.is_terminal:
+    if state is RevocationState.PARKED:
+        assert found is Awaited.PARK
+    elif not state.is_terminal:
         assert found is Awaited.WAIT
     elif state is RevocationState.CONFIRMED and not lost and not survives:
         assert found is Awaited.CONFIRM

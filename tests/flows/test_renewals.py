@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import CLAIM_LEASE_MS, DOUBTS, GUARD_MS
 from quitclaim.flows.connect.callback import CallbackFailedError
 from quitclaim.store.keys import revocation_key
@@ -26,6 +27,7 @@ BEARER: dict[str, Any] = {
     "revocation__needs_live_access_token": "yes",
 }
 HOUR = 60
+BOB = ConnectionRef("acme-app", "bob", "google")
 
 
 def queue(world: World) -> dict[str, dict[str, Any]]:
@@ -69,6 +71,32 @@ def test_an_expired_access_token_is_renewed_first(new_world: Worlds, reach: str,
     assert world.server.live() == []
     assert states(world) == ["confirmed", "confirmed"]
     assert world.connection().closed_as == "confirmed"
+
+
+@pytest.mark.rule("RB-21")
+def test_what_was_renewed_is_released_with_its_successor(new_world: Worlds) -> None:
+    """
+    The successor could not be revoked at once, and meanwhile another owner connected the same account: the call would
+    end that grant. Both wait for the last sharer, in nobody's way, and nobody is told to remove anything.
+    """
+    rotates = {"refresh__rotates": "yes", "refresh__old_token_after_rotation": "immediate"}
+    world = new_world(**BEARER, **rotates, revocation__reach="authorization")
+    world.server.next("/revoke", answers(503))
+    world.server.next("/revoke", answers(503))
+    stopped_long_ago(world)
+    world.sweep()
+    world.clock.move(seconds=40)
+    world.connect(BOB, account="alice")
+
+    world.minutes_pass(10)
+
+    assert states(world) == ["parked", "parked"]
+    assert (world.connection().state, world.connection().closed_as) == ("revoked", "released")
+    assert not world.has_notice()
+    world.disconnect(BOB)
+    settled(world)
+    assert set(states(world)) == {"confirmed"}
+    assert world.server.live() == []
 
 
 def test_one_that_lives_is_used_as_it_is(new_world: Worlds) -> None:

@@ -10,11 +10,14 @@ from quitclaim.domain.revocations import Reach
 from tests.proof.ledger import Fault, Kind, Refreshing
 from tests.proof.scripts import (
     HOUR_MS,
+    OTHER,
     Handler,
     Scene,
     attempted,
+    begin,
     connected,
     handler_acknowledge,
+    handler_callback,
     handler_disconnect,
     handler_reconcile,
     handler_start,
@@ -36,6 +39,11 @@ ALONE: Final = (
     Kind(Refreshing.ROTATING, Reach.TOKEN, by_access=True, pair_lives=True),
 )
 """Where a success speaks for the access token alone: the provider is asked whether it still takes the other one."""
+SHARED: Final = (
+    Kind(Refreshing.STATIC, Reach.AUTHORIZATION, by_access=True),
+    Kind(Refreshing.ROTATING, Reach.ACCOUNT, by_access=True),
+)
+"""Where it ends every grant of the account."""
 
 
 @situation("access token alive, to be revoked", *ALONE)
@@ -109,6 +117,22 @@ def refresh_unseen(world: World) -> Made:
     world.run(handler_disconnect())
     world.now += CLAIM_LEASE_MS + GUARD_MS
     return Scene(), _handlers()
+
+
+@situation("access token expired, renewed, and its account shared again", *SHARED)
+def renewed_and_shared(world: World) -> Made:
+    """What the renewal gave could not be revoked at once, and another owner is about to connect the account."""
+    connected(world)
+    world.now += HOUR_MS
+    world.run(handler_disconnect())
+    world.faults["revoke"] = [Fault.BUSY]
+    world.run(handler_sweep)
+    world.now += MINUTE + GUARD_MS
+    brought = begin(world, OTHER)
+    return Scene(), _handlers() | {
+        "other callback": handler_callback(brought),
+        "other disconnect": handler_disconnect(OTHER),
+    }
 
 
 def _handlers() -> dict[str, Handler]:

@@ -148,7 +148,7 @@ def test_rb_22_a_grant_that_arrives_while_the_account_is_being_revoked_is_not_in
 @pytest.mark.rule("RB-22")
 @pytest.mark.parametrize("reach", [Reach.AUTHORIZATION, Reach.ACCOUNT])
 def test_rb_22_a_settled_revocation_does_not_open_the_account_to_another_one_on_its_way(reach):
-    """Two sharers stopped; one revocation is settled while the other's request is still on its way, within its lease."""
+    """Two sharers stopped; one revocation is settled while the other's request, within its lease, is on its way."""
     world = World(Kind(Refreshing.STATIC, reach))
     connected(world)
     connected(world, OTHER)

@@ -198,6 +198,7 @@ class Awaited(StrEnum):
     """What an item that handed over to a successor does next."""
 
     WAIT = "wait"
+    PARK = "park"  # with its successor, while something lives in their reach
     CONFIRM = "confirm"
     GIVE_UP = "give up"  # it ends in a removal notice
 
@@ -212,7 +213,7 @@ def after_successor(revocation: Revocation, successor: Revocation | None, facts:
     if successor is None:
         return Awaited.GIVE_UP  # a corruption: told of as any missing item is
     if not successor.state.is_terminal:
-        return Awaited.WAIT
+        return Awaited.PARK if successor.state is RevocationState.PARKED else Awaited.WAIT
     survives = facts is None or (facts.old_token_survives and not revocation.reach.ends_old_tokens)
     is_clear = not revocation.lost and not survives
     return Awaited.CONFIRM if successor.state is RevocationState.CONFIRMED and is_clear else Awaited.GIVE_UP

@@ -318,7 +318,7 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
             if step is Step.EXPIRE:
                 world.store.expire(revocation, now)
                 swept.expired += 1
-            elif step is Step.CLAIM and (revocation.reach is Reach.TOKEN or awaits is not None):
+            elif step is Step.CLAIM and (revocation.reach is Reach.TOKEN or awaits not in (None, Awaited.PARK)):
                 alone.append(revocation)  # what waited for its successor calls nobody, so its reach is no matter
             elif step is Step.CLAIM and revocation.reach is Reach.FAMILY:
                 claimed += _claim_family(revocation, now, world, swept)
@@ -398,7 +398,7 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> Update | Underwa
     now = world.clock.now()
     if revocation.renewed is not None:
         [(awaits, again)] = awaited([revocation], world).values()
-        if awaits is Awaited.WAIT:
+        if awaits in (Awaited.WAIT, Awaited.PARK):
             return world.store.defer(claim, attempts=revocation.attempts, next_at=again, excused=True)
         if awaits is Awaited.CONFIRM and not revocation.expected:
             swept.confirmed += 1
