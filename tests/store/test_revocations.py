@@ -474,6 +474,7 @@ def test_gauges_count_what_waits_for_somebody(stage: Stage) -> None:
         "RevocationsInQuarantine": 0,
         "RemovalNotices": 1,
         "StopsOverdue": 0,
+        "DeliveriesUndelivered": 0,
     }
 
     stage.revocations.acknowledge(stage.revocation(), stage.now, has_barrier=True)
