@@ -7,9 +7,12 @@ from typing import Any, Final
 
 from quitclaim.domain.limits import DELIVERY_LEASE_MS, FORWARD_MS, GUARD_MS, MINUTE, PARKED_MS
 from quitclaim.domain.revocations import Reach
+from quitclaim.domain.security_events import RISC, Says, SecurityEvent, SecurityEvents, Transmitter
 from quitclaim.domain.webhooks import Delivery, DeliveryState, Prepared, Trust
+from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.deliveries import Delivered, Outcome, deliver, replay_waiting
 from quitclaim.flows.operator import Redrive, redrive
+from quitclaim.flows.security_events import HearingOf, hear
 from quitclaim.ports import Key
 from tests.proof.ledger import Kind, Refreshing
 from tests.proof.scripts import (
@@ -283,6 +286,49 @@ def hinted(world: World) -> Made:
 def forged(world: World) -> Made:
     """Two of them, and it is not so."""
     return _hinted(world, is_true=False)
+
+
+class _Issuer:
+    """Whose token says that the grants of Alice's account were ended; a real one's verification is not of this."""
+
+    spec: Final = Transmitter("issuer", "https://issuer.example", ("us",), "https://issuer.example/keys", CLIENT)
+
+    def __init__(self, now: int) -> None:
+        event = SecurityEvent(f"{RISC}tokens-revoked", Says.ENDED, "alice", now)
+        self._told = SecurityEvents("jti-1", (event,))
+
+    def at(self, name: str) -> "_Issuer":
+        return self
+
+    def read(self, token: bytes) -> SecurityEvents:
+        return self._told
+
+
+def handler_hear(world: World) -> Handler:
+    """The issuer sends its token, until it is acknowledged."""
+    issuer = _Issuer(world.now)
+
+    def run(ports: Ports) -> Any:
+        return hear("issuer", b"token", HearingOf(ports.webhooks, issuer, ports.clients, ports.vault, ports.clock))
+
+    return run
+
+
+@situation("a security event token", Kind(), WIDE[0])
+def security_event(world: World) -> Made:
+    """It comes twice, and speaks of the grant that is live; the account has left indeed."""
+    connected(world)
+    world.now += 10 * MINUTE
+    world.ledger.left("alice")
+    return Scene(), {
+        "hear": handler_hear(world),
+        "hear again": handler_hear(world),
+        "forward": handler_forward,
+        "disconnect": handler_disconnect(),
+        "start": handler_start(),
+        "start repeated": lambda ports: start(StartRequest(REF, CLIENT, None), ports.connecting),
+        "minute passes": passing(MINUTE),
+    }
 
 
 def _hinted(world: World, *, is_true: bool) -> Made:
