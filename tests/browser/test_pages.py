@@ -223,8 +223,12 @@ def test_a_page_fits(person, a_life, name, screen):
     person.looks_on(screen)
     PAGES[name](person, a_life)
 
-    layout = person.chromium.execute_cdp_cmd("Page.getLayoutMetrics", {})
-    assert layout["cssContentSize"]["width"] <= screen[0]
+    def layout() -> dict[str, Any]:
+        return person.chromium.execute_cdp_cmd("Page.getLayoutMetrics", {})
+
+    # A phone lays a page out as wide as a desk is until it has read its viewport.
+    WebDriverWait(person.chromium, 15).until(lambda _: layout()["cssLayoutViewport"]["clientWidth"] <= screen[0])
+    assert layout()["cssContentSize"]["width"] <= screen[0]
     for text in person.chromium.find_elements(By.CSS_SELECTOR, "p, li"):
         assert float(text.value_of_css_property("font-size").removesuffix("px")) >= 15
     for link in person.chromium.find_elements(By.TAG_NAME, "a"):

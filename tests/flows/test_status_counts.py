@@ -10,7 +10,7 @@ from quitclaim.domain.ids import ConnectionRef, OwnerRef
 from quitclaim.domain.limits import SHARDS
 from quitclaim.domain.revocations import Reach
 from quitclaim.flows.status import all_views, status
-from quitclaim.store.keys import ATTENTION_KINDS
+from quitclaim.store.keys import ATTENTION_KINDS, KEPT
 from tests.proof.ledger import Kind, Refreshing
 from tests.proof.scripts import connected, handler_disconnect
 from tests.proof.table import TableCall
@@ -79,4 +79,4 @@ def test_gauges_cost_the_same_whatever_waits(connections: int) -> None:
     told, counted = calls_of(world, lambda ports: ports.revocations.gauges())
 
     assert told["RemovalNotices"] == -(-connections // 2)
-    assert counted == Counter({"index": SHARDS * len(ATTENTION_KINDS)})
+    assert counted == Counter({"index": SHARDS * len([*ATTENTION_KINDS, KEPT])})
