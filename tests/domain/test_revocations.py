@@ -1,6 +1,7 @@
 """Revocations: what is queued, when it is due, who may send it, and what the provider's answer makes of it."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -349,3 +350,12 @@ def test_an_access_token_that_has_expired_is_owed_nothing_beside_its_refresh_tok
 
     assert len(still_owed((R, access), NOW)) == owed
     assert still_owed((access,), NOW) == (access,)
+
+
+def test_an_expired_access_token_is_owed_beside_another_pairs_fresh_one():
+    """Its pair has nothing else by which its end is told."""
+    old = Material("access_token", ACCESS, until=NOW - MINUTE, pair="a")
+    fresh = Material("access_token", ACCESS, until=NOW + MINUTE, pair="b")
+    stale = replace(old, pair="b")
+
+    assert still_owed((old, fresh, stale), NOW) == (old, fresh)

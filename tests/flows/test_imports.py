@@ -11,6 +11,7 @@ from quitclaim.domain import errors
 from quitclaim.domain.connect import ConnectionState, ExchangeOutcome
 from quitclaim.domain.limits import IDEMPOTENCY_TTL_MS
 from quitclaim.domain.secret import Secret
+from quitclaim.providers.refusals import BURST
 from tests.fakes.provider import after, answers, cut_off, killed, lost_answer, lost_request, not_connected
 from tests.fakes.tables import WorkerKilledError
 from tests.flows.test_connect import OURS, SHOP
@@ -307,6 +308,17 @@ def test_what_the_provider_refuses_is_dropped_and_not_revoked(new_world, how, fa
     world.minutes_pass(3)
     nothing_was_revoked(world, given)
     assert world.notice() == "not_needed"
+
+
+@pytest.mark.rule("RB-20")
+def test_dead_imports_in_a_row_rest_nobody(world):
+    """A list of old tokens is brought in: those who are connected are served all the while."""
+    for _ in range(BURST + 1):
+        world.server.next("/token", answers(400, {"error": "invalid_grant"}))
+        with pytest.raises(errors.ImportFailedError):
+            world.imports(world.server.gave())
+
+    assert world.imports(world.server.gave()).connection.state is ConnectionState.READY
 
 
 @pytest.mark.parametrize("lost", [lost_request, lost_answer])

@@ -199,7 +199,12 @@ class _WatchedClient(SimulatedClient):
         )
 
     def refresh(
-        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+        self,
+        *,
+        refresh_token: Secret,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+        is_import: bool = False,
     ) -> TokenAnswer:
         self._about = refresh_token.reveal()
         return super().refresh(refresh_token=refresh_token, timeout_ms=timeout_ms)

@@ -763,7 +763,12 @@ class SimulatedClient:
         return self._received(self._do("exchange", act))
 
     def refresh(
-        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+        self,
+        *,
+        refresh_token: Secret,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+        is_import: bool = False,
     ) -> TokenAnswer:
         token = refresh_token.reveal()
 
@@ -810,12 +815,7 @@ class SimulatedClient:
         return self._do("id token", act, changes=False)
 
     async def renew(
-        self,
-        *,
-        refresh_token: Secret,
-        timeout_ms: int,
-        variables: Mapping[str, str] = NO_VARIABLES,
-        was_revoked: bool = False,
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
         token = refresh_token.reveal()
 

@@ -11,6 +11,7 @@ from jwcrypto.jwt import JWT
 from quitclaim.domain.asked import AuthorizationAsked
 from quitclaim.domain.clients import ProviderClient
 from quitclaim.domain.errors import ClientConfigError, ProviderBusyError
+from quitclaim.domain.outcomes import Outcome
 from quitclaim.domain.revocations import Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers.client import OAuthClient, ProviderHttp, no_clock, no_ids
@@ -153,6 +154,22 @@ def everything(client):
     client.exchange(code=Secret("k"), verifier=Secret("v"), redirect_uri="https://app/cb", timeout_ms=1000)
     client.refresh(refresh_token=Secret("r"), timeout_ms=1000)
     asyncio.run(client.revoke(material=Material("refresh_token", Secret("r")), timeout_ms=1000))
+
+
+def test_a_signing_key_is_no_list(spec_with):
+    """An older key would be sent under the id of the new one: it is said before anything is sent."""
+    provider = Provider()
+    settings = ProviderClient(
+        "acme-web", "acme", "client-1", "ssm:/q/new", ("read",), older_secrets=("ssm:/q/old",), key_id="k1"
+    )
+    client = a_client(spec_with(PAR | KEYED), provider, settings, pem(key("k1")))
+
+    for call in (client.prepare, lambda: client.authorize_url(ASKED)):
+        with pytest.raises(ClientConfigError) as refused:
+            call()
+        assert "signing key" in refused.value.details["reason"]
+    assert client.refresh(refresh_token=Secret("r"), timeout_ms=1000).outcome is Outcome.NOT_SENT
+    assert provider.asked == []
 
 
 @pytest.mark.rule("S-28")

@@ -69,6 +69,19 @@ def test_where_the_clients_secret_signs_it_need_not_be_named(hooks: ConfiguredAd
     assert hooks.at("slack", None).read(signed("slack", "client-secret"), NOW) == Refused(RefusalReason.KEY_UNKNOWN)
 
 
+@pytest.mark.rule("S-9")
+def test_where_the_clients_secret_signs_so_do_its_older_ones(hooks: ConfiguredAddresses, put: Any, ssm: Any) -> None:
+    """While the client's secret is replaced the provider signs with either."""
+    settings = CLIENT | {"provider": "whoop", "secret": ["ssm:/s/new", "ssm:/s/old", "ssm:/s/gone"], "webhook": {}}
+    put("whoop", "whoop")
+    ssm.put_parameter(Name=f"{PATH}/clients/whoop", Value=json.dumps(settings), Type="String", Overwrite=True)
+    hook = hooks.at("whoop", None)
+
+    for name in ("new", "old"):
+        assert isinstance(hook.read(signed("whoop", f"{name}-secret"), NOW), Taken)
+    assert hook.read(signed("whoop", "client-secret"), NOW) == Refused(RefusalReason.SIGNATURE_WRONG)
+
+
 @pytest.mark.rule("M-61")
 def test_what_is_not_set_up_takes_nothing(hooks: ConfiguredAddresses, put: Any) -> None:
     """No such client, no webhook in its settings, no entry of the catalogue, nothing known of its events."""

@@ -570,9 +570,17 @@ class Client(Protocol):
         ...
 
     def refresh(
-        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+        self,
+        *,
+        refresh_token: Secret,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+        is_import: bool = False,
     ) -> TokenAnswer:
-        """Fresh tokens: one request (RFC 6749 section 6), or not sent, as above. *variables* are the grant's."""
+        """
+        Fresh tokens: one request (RFC 6749 section 6), or not sent, as above. *variables* are the grant's.
+        *is_import*: the token is the app's and has never served here, so that its refusal says nothing of other grants.
+        """
         ...
 
     def expects_id_token(self, scopes: frozenset[str]) -> bool:
@@ -596,17 +604,9 @@ class Client(Protocol):
         ...
 
     async def renew(
-        self,
-        *,
-        refresh_token: Secret,
-        timeout_ms: int,
-        variables: Mapping[str, str] = NO_VARIABLES,
-        was_revoked: bool = False,
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
-        """
-        As `refresh`, of a queued token and among others: one request. *was_revoked*: the provider was asked to revoke
-        it before, so that a refusal is what is to be expected.
-        """
+        """As `refresh`, of a queued token and among others: one request. A refusal is what is to be expected."""
         ...
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:

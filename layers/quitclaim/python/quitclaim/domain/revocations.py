@@ -128,9 +128,15 @@ def material_of(
 
 
 def still_owed(materials: Sequence[Material], now: int) -> tuple[Material, ...]:
-    """What must be revoked of *materials*: not an access token that has expired beside something that has not."""
-    owed = tuple(each for each in materials if each.until is None or each.until + MINUTE > now)
-    return owed or tuple(materials)
+    """
+    What must be revoked of *materials*: not an access token that has expired beside something of its pair that has not.
+    """
+
+    def lives(each: Material) -> bool:
+        return each.until is None or each.until + MINUTE > now
+
+    alive = {each.pair for each in materials if lives(each)}
+    return tuple(each for each in materials if lives(each) or each.pair not in alive)
 
 
 def named_by(material: Sequence[Material]) -> Secret:

@@ -148,7 +148,7 @@ def import_grant(request: ImportRequest, deadline: Deadline, world: Connecting) 
     if limit <= 0:
         end(begun, "not_sent", world, unconfirmed=False)
         raise TimeIsUpError(connection_id=request.ref.connection, copy=DROPPED)
-    answer = client.refresh(refresh_token=request.refresh_token, timeout_ms=limit, variables=variables)
+    answer = client.refresh(refresh_token=request.refresh_token, timeout_ms=limit, variables=variables, is_import=True)
     try:
         return _taken_over(answer, request, begun, client, deadline, world)
     except GrantNotInstalledError as refused:

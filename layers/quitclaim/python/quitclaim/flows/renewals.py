@@ -78,12 +78,7 @@ async def _asked(
     limit = call_limit_ms(clock.now(), claim.until)
     if limit is None:
         return TokenAnswer(Outcome.NOT_SENT, "out_of_time")
-    return await client.renew(
-        refresh_token=renewal.refresh_token,
-        timeout_ms=limit,
-        variables=variables,
-        was_revoked=renewal.answered is not None,
-    )
+    return await client.renew(refresh_token=renewal.refresh_token, timeout_ms=limit, variables=variables)
 
 
 def as_token_answer(answer: RevokeAnswer | TokenAnswer | None) -> TokenAnswer:

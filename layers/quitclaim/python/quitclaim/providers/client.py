@@ -21,7 +21,7 @@ from quitclaim.domain.errors import (
 )
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.limits import PUSH_CALL_MS
-from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, Outcome, RevokeAnswer, TokenAnswer
+from quitclaim.domain.outcomes import IdentityAnswer, IdentityOutcome, Outcome, PushAnswer, RevokeAnswer, TokenAnswer
 from quitclaim.domain.revocations import NO_VARIABLES, Material
 from quitclaim.domain.secret import Secret
 from quitclaim.providers import oauth2
@@ -161,11 +161,9 @@ class OAuthClient:
         Have the client's secret at hand. Raises `ClientConfigError` where it is missing, blank or cannot be read, and
         while the client rests because the provider refused it.
         """
-        if self._http.refusals.rests(self.name):
-            raise ClientConfigError(client=self.name, reason="the provider refuses the client")
+        self._must_not_rest()
         secret = self._kept_secret()
-        told = self._spec.token
-        if secret is not None and (told.client_auth == "private_key_jwt" or told.minted is not None):
+        if secret is not None and self._signs:
             check_key(AssertionKey(secret, self._settings.key_id))
         self._known(NO_VARIABLES)
 
@@ -209,8 +207,11 @@ class OAuthClient:
         try:
             if self._spec.authorize.par != "yes":
                 return oauth2.authorize_url(self._spec, self._settings, asked, known)
-            told = oauth2.push(
-                self._http.sync, self._spec, self._settings, self._secret(known), asked, PUSH_CALL_MS, known
+            self._must_not_rest()
+            secret = self._secret(known)
+            used = self._secret_number
+            told = self._heard(
+                oauth2.push(self._http.sync, self._spec, self._settings, secret, asked, PUSH_CALL_MS, known), used
             )
             if told.request_uri is not None:
                 return oauth2.pushed_url(self._spec, self._settings, told.request_uri, known)
@@ -245,7 +246,12 @@ class OAuthClient:
         return self._heard(answer, used)
 
     def refresh(
-        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
+        self,
+        *,
+        refresh_token: Secret,
+        timeout_ms: int,
+        variables: Mapping[str, str] = NO_VARIABLES,
+        is_import: bool = False,
     ) -> TokenAnswer:
         """Fresh tokens: one request, or none where the client's settings do not make one (not sent)."""
         ready = self._ready(variables)
@@ -254,7 +260,8 @@ class OAuthClient:
         known, secret = ready
         used = self._secret_number
         answer = oauth2.refresh(self._http.sync, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
-        return self._http.refusals.believed(self.name, self._heard(answer, used))
+        self._heard(answer, used)
+        return answer if is_import else self._http.refusals.believed(self.name, answer)
 
     def expects_id_token(self, scopes: frozenset[str]) -> bool:
         """Whether an answer to these scopes must say whose grant it is by an ID token."""
@@ -287,14 +294,9 @@ class OAuthClient:
         return oauth2.identity(self._http.sync, self._spec, access_token, timeout_ms, self._known(variables))
 
     async def renew(
-        self,
-        *,
-        refresh_token: Secret,
-        timeout_ms: int,
-        variables: Mapping[str, str] = NO_VARIABLES,
-        was_revoked: bool = False,
+        self, *, refresh_token: Secret, timeout_ms: int, variables: Mapping[str, str] = NO_VARIABLES
     ) -> TokenAnswer:
-        """As `refresh`, among others; that a token is dead after its revocation surprises nobody."""
+        """As `refresh`, among others; that a token is dead which is to be revoked surprises nobody."""
         ready = self._ready(variables)
         if isinstance(ready, TokenAnswer):
             return ready
@@ -302,8 +304,7 @@ class OAuthClient:
         used = self._secret_number
         async with self._http.revoking() as http:
             answer = await oauth2.renew(http, self._spec, self._settings, secret, refresh_token, timeout_ms, known)
-        self._heard(answer, used)
-        return answer if was_revoked else self._http.refusals.believed(self.name, answer)
+        return self._heard(answer, used)
 
     async def revoke(self, *, material: Material, timeout_ms: int) -> RevokeAnswer:
         """The end of a token at the provider: one request. Raises `ClientConfigError` before anything is sent."""
@@ -314,7 +315,11 @@ class OAuthClient:
             answer = await oauth2.revoke(http, self._spec, self._settings, secret, told, timeout_ms, self._http.now_s)
         return self._heard(answer, used)
 
-    def _heard[A: (TokenAnswer, RevokeAnswer)](self, answer: A, used: int) -> A:
+    def _must_not_rest(self) -> None:
+        if self._http.refusals.rests(self.name):
+            raise ClientConfigError(client=self.name, reason="the provider refuses the client")
+
+    def _heard[A: (TokenAnswer, RevokeAnswer, PushAnswer)](self, answer: A, used: int) -> A:
         """
         An answer may say that the provider refuses the client: then nobody sends the next request in vain. *used*: the
         number of the secret that the request was made with.
@@ -356,7 +361,7 @@ class OAuthClient:
         None where the provider takes neither.
         """
         kept, told = self._kept_secret(), self._spec.token
-        if kept is None or (told.client_auth != "private_key_jwt" and told.minted is None):
+        if kept is None or not self._signs:
             return kept
         issuer = self._settings.client_id
         try:
@@ -370,10 +375,30 @@ class OAuthClient:
         key, now_s = AssertionKey(kept, self._settings.key_id), int(self._http.now_s())
         return client_assertion(key, self._settings.client_id, audience, now_s, self._http.new_id(), issuer)
 
+    @property
+    def _signs(self) -> bool:
+        """Whether the secret is a key, which never leaves."""
+        return self._spec.token.client_auth == "private_key_jwt" or self._spec.token.minted is not None
+
     def _kept_secret(self) -> Secret | None:
-        if self._settings.secret_ref is not None:
-            refs = (self._settings.secret_ref, *self._settings.older_secrets)
-            return self._secret_source(refs[self._secret_number])
-        if self._spec.needs_secret:
-            raise ClientConfigError(client=self.name, reason="no client secret is configured")
-        return None
+        """
+        The secret that is to be used: one that is missing or blank is as good as refused, and the next one's turn.
+        Raises `ClientConfigError` where none is left.
+        """
+        if self._settings.secret_ref is None:
+            if self._spec.needs_secret:
+                raise ClientConfigError(client=self.name, reason="no client secret is configured")
+            return None
+        refs = (self._settings.secret_ref, *self._settings.older_secrets)
+        if len(refs) == 1:
+            return self._secret_source(refs[0])
+        if self._signs:  # `key_id` is the id of one
+            raise ClientConfigError(client=self.name, reason="secret: a signing key cannot be a list, key_id names one")
+        while True:
+            number = self._secret_number
+            try:
+                return self._secret_source(refs[number])
+            except ClientConfigError:
+                self._http.refusals.unreadable(self.name, number, len(refs))
+                if self._http.refusals.rests(self.name):
+                    raise

@@ -30,6 +30,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.providers.answers import judge_identity, judge_push, judge_revoke, judge_token
 from quitclaim.providers.assertion import ASSERTION_TYPE
 from quitclaim.providers.placeholders import REDIRECT_URI, PlaceholderRefusedError, Values, fill
+from quitclaim.providers.refusals import NOTHING_SENT
 from quitclaim.providers.requests import form_request, json_request, plain_headers, with_query
 from quitclaim.providers.signed import revoke_with_nonce
 from quitclaim.providers.spec import ClientAuth, ProviderSpec, RequestSpec
@@ -380,7 +381,7 @@ async def revoke(
             material = replace(material, variables={**material.variables, **dict.fromkeys(asked, told.account_id)})
         request = build_revoke(spec, client, secret, material)
     except PlaceholderRefusedError:
-        return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, "unaddressed")
+        return RevokeAnswer(RevokeOutcome.PERMANENT_ERROR, NOTHING_SENT)
     answer = judge_revoke(spec, await send_async(http, request, int((ends - time.monotonic()) * 1000)))
     left = int((ends - time.monotonic()) * 1000)
     if answer.outcome is not RevokeOutcome.AMBIGUOUS or not spec.identity_proves_death or left <= 0:

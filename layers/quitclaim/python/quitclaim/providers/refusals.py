@@ -9,23 +9,28 @@ request (a bare 401, a scope) is not taken for the client's until several came i
 all the others.
 
 The same where a provider calls one grant after another dead and takes none: that is a fault of the provider's, or of
-the client's, far likelier than twenty users who left at once. Then it rests too, and is believed one verdict a rest.
+the client's, far likelier than twenty users who left within an hour. Then it rests too, and is believed one verdict a
+rest. Only a grant that serves is counted: that one which is brought in or revoked is dead surprises nobody.
 """
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
+from quitclaim.domain.outcomes import Outcome, PushAnswer, RevokeAnswer, RevokeOutcome, TokenAnswer
 
 OF_THE_CLIENT: Final = frozenset({"incorrect_client_credentials", "invalid_client"})
 """Error codes that speak of the client whatever was asked."""
+NOTHING_SENT: Final = "unaddressed"
+"""Reason of a revocation whose address lacks a value: no provider was asked."""
 PERHAPS: Final = 5
 """So many refusals in a row that may each be owed to the request are the client's."""
 BURST: Final = 20
 """Grants in a row that a provider may call dead, before anybody revoked them, until it is doubted."""
+WINDOW_S: Final = 3600.0
+"""So long a verdict is counted. Those of a day make no burst."""
 REST_S: Final = 30.0
 """Long enough that no storm follows, short enough that a corrected secret serves at once."""
 
@@ -36,7 +41,7 @@ class _State:
     refused: int = 0  # how many of them in a row were refused
     perhaps: int = 0  # refusals in a row that may be owed to the request
     rests_until: float = 0.0
-    verdicts: int = 0  # refused grants in a row
+    verdicts: list[float] = field(default_factory=list)  # when grants were refused in a row, the last of them
 
 
 class Refusals:
@@ -61,7 +66,7 @@ class Refusals:
         state = self._states.get(client)
         return 0 if state is None or count == 0 else state.secret % count
 
-    def heard(self, client: str, used: int, count: int, answer: TokenAnswer | RevokeAnswer) -> None:
+    def heard(self, client: str, used: int, count: int, answer: TokenAnswer | RevokeAnswer | PushAnswer) -> None:
         """What the provider said to one request of *client*, made with the secret numbered *used* of *count*."""
         state = self._states.setdefault(client, _State())
         match refusal(answer):
@@ -74,19 +79,24 @@ class Refusals:
             case Refusal.NONE if is_acceptance(answer):
                 state.refused = state.perhaps = 0
 
+    def unreadable(self, client: str, used: int, count: int) -> None:
+        """The secret numbered *used* of *count* is missing or blank: as good as refused, without a request."""
+        self._refused(client, self._states.setdefault(client, _State()), used, count, "secret_unreadable")
+
     def believed(self, client: str, answer: TokenAnswer) -> TokenAnswer:
         """
         *answer* to a refresh, or that there is none yet, where it is a verdict too many: the grant is not judged by it.
         """
         state = self._states.setdefault(client, _State())
         if answer.outcome is Outcome.GRANTED:
-            state.verdicts = 0
+            state.verdicts = []
         if answer.outcome is not Outcome.REJECTED:
             return answer
-        state.verdicts += 1
-        if state.verdicts <= BURST:
+        now = self._now()
+        state.verdicts = [*(each for each in state.verdicts if each > now - WINDOW_S), now]
+        if len(state.verdicts) <= BURST:
             return answer
-        state.verdicts, state.rests_until = BURST - 1, self._now() + REST_S
+        state.verdicts, state.rests_until = state.verdicts[-(BURST - 1) :], now + REST_S
         self._on_refused(client, "burst")
         return replace(answer, outcome=Outcome.TRY_LATER, reason="burst", retry_after_ms=int(REST_S * 1000))
 
@@ -107,19 +117,28 @@ class Refusal(Enum):
     NONE = "no"
 
 
-def refusal(answer: TokenAnswer | RevokeAnswer) -> Refusal:
-    """Whether the client was refused, not the grant."""
+def refusal(answer: TokenAnswer | RevokeAnswer | PushAnswer) -> Refusal:
+    """
+    Whether the client was refused, not the grant. Of a pushed request only what speaks of who sent it: the rest may be
+    owed to what the app or its user put there.
+    """
+    if isinstance(answer, PushAnswer):
+        if answer.config_fault and answer.reason in OF_THE_CLIENT:
+            return Refusal.CERTAIN
+        return Refusal.PERHAPS if answer.config_fault and answer.reason == "http_401" else Refusal.NONE
     if isinstance(answer, TokenAnswer):
         if not answer.config_fault or answer.outcome is not Outcome.TRY_LATER:
             return Refusal.NONE
         return Refusal.CERTAIN if answer.error_code in OF_THE_CLIENT else Refusal.PERHAPS
-    if answer.outcome is not RevokeOutcome.PERMANENT_ERROR:
+    if answer.outcome is not RevokeOutcome.PERMANENT_ERROR or answer.reason == NOTHING_SENT:
         return Refusal.NONE
     return Refusal.CERTAIN if answer.reason in OF_THE_CLIENT else Refusal.PERHAPS
 
 
-def is_acceptance(answer: TokenAnswer | RevokeAnswer) -> bool:
-    """Whether the provider knew the client: it came to a verdict on a token."""
+def is_acceptance(answer: TokenAnswer | RevokeAnswer | PushAnswer) -> bool:
+    """Whether the provider knew the client: it came to a verdict on a token, or took a request."""
+    if isinstance(answer, PushAnswer):
+        return answer.request_uri is not None
     if isinstance(answer, TokenAnswer):
         return answer.outcome in (Outcome.GRANTED, Outcome.REJECTED)
     return answer.outcome in (RevokeOutcome.CONFIRMED, RevokeOutcome.ALREADY_GONE)

@@ -357,7 +357,7 @@ class ConfiguredAddresses:
     def _opened(self, told: WebhookSettings, client: ProviderClient, spec: WebhookSpec) -> WebhookKeys:
         refs = told.secret_refs
         if not refs and spec.signature.key_from == "client" and client.secret_ref is not None:
-            refs = (client.secret_ref,)
+            refs = (client.secret_ref, *client.older_secrets)  # which one signs is the provider's choice
         return WebhookKeys(
             secrets=self._live(refs),
             public=told.keys,
