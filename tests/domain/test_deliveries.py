@@ -149,16 +149,37 @@ def a_life(*, begun: int | None = NOW - HOUR, account: Account | None = None, **
     return Life(a_grant(**({"tv": 1} | grant)), begun, account or Account(live=1))
 
 
-def judged(life: Life, *, occurred: int | None = None, received: int = NOW, now: int = NOW) -> Verdict:
-    """Of a signed word."""
-    return verdict_on(Trust.SIGNED, occurred, received, life, now)
+def judged(life: Life, *, received: int = NOW, now: int = NOW, **said: int | None) -> Verdict:
+    """Of a signed word that says when it happened (as it came, unless *said*), and maybe when it was sent."""
+    occurred = said.pop("occurred", received)
+    return verdict_on(Trust.SIGNED, occurred, received, life, now, **said)
 
 
 @pytest.mark.rule("RB-72")
 def test_a_signed_word_about_the_only_grant_stops_it():
-    """With a time of its own or without."""
+    """By its own time, whenever it was sent."""
     assert judged(a_life()) is Verdict.STOP
-    assert judged(a_life(), occurred=NOW - 1) is Verdict.STOP
+    assert judged(a_life(), occurred=NOW - 1, sent=NOW) is Verdict.STOP
+
+
+@pytest.mark.rule("RB-71", "RB-72", "U-17")
+@pytest.mark.parametrize("past", AROUND)
+@pytest.mark.parametrize("sent", [None, NOW])
+def test_a_word_without_its_time_stops_no_young_grant(sent, past):
+    """It may be late, and what is sent again may be signed anew; three days after the exchange began it is about it."""
+    life = a_life(begun=NOW - AFTERMATH_MS - past)
+
+    assert judged(life, occurred=None, sent=sent) is (Verdict.CHECK if past < 0 else Verdict.STOP)
+
+
+@pytest.mark.rule("RB-71", "U-17")
+@pytest.mark.parametrize("past", AROUND)
+def test_it_did_not_happen_after_it_was_sent(past):
+    """A copy that was signed before the exchange began speaks of an older grant, with a time of its own or without."""
+    sent = NOW - HOUR - CLOCK_SKEW_MS + past
+
+    for occurred in (None, NOW):
+        assert judged(a_life(), occurred=occurred, sent=sent) is (Verdict.OLDER if past < 0 else Verdict.CHECK)
 
 
 @pytest.mark.rule("RB-72")
@@ -187,7 +208,7 @@ def test_what_happened_once_the_exchange_had_begun_is(past):
 
 def test_an_event_that_waited_for_the_grant_is_older_than_it():
     """Without a time of its own it happened when it came, at the latest: before the grant that it waited for."""
-    assert judged(a_life(begun=NOW), received=NOW - HOUR) is Verdict.OLDER
+    assert judged(a_life(begun=NOW), occurred=None, received=NOW - HOUR) is Verdict.OLDER
 
 
 def test_a_time_after_the_receipt_is_not_believed():
@@ -240,7 +261,21 @@ def test_an_exchange_whose_record_is_gone_began_a_day_ago_at_the_latest(past):
     """It is kept for a day at least: what happened before that may be older."""
     occurred = NOW - COMPACT_MS + past
 
-    assert judged(a_life(begun=None), occurred=occurred) is (Verdict.CHECK if past < 0 else Verdict.STOP)
+    for tv in (1, 2):
+        life = a_life(begun=None, tv=tv, saved_at=NOW - COMPACT_MS)
+        assert judged(life, occurred=occurred) is (Verdict.CHECK if past < 0 else Verdict.STOP)
+
+
+@pytest.mark.rule("RB-72")
+@pytest.mark.parametrize("past", AROUND)
+def test_where_nobody_knows_when_it_began_nothing_is_older_than_it(past):
+    """What happened once the grant had been saved is about it, however long ago; before that the provider is asked."""
+    life = a_life(begun=None, saved_at=NOW - 9 * COMPACT_MS)
+
+    assert judged(life, occurred=NOW - 9 * COMPACT_MS + past) is (Verdict.CHECK if past < 0 else Verdict.STOP)
+    assert judged(life, occurred=NOW - 90 * COMPACT_MS) is Verdict.CHECK
+    assert judged(life, occurred=None) is Verdict.STOP
+    assert judged(replace(life, grant=a_grant(tv=2, saved_at=NOW)), occurred=None) is Verdict.CHECK
 
 
 # --- asking the provider ---------------------------------------------------------------------------------------------

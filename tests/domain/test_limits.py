@@ -145,6 +145,9 @@ def test_a_grant_is_looked_after_before_its_end():
     """At 80 % of an idle limit; a week before an absolute end, which an hour more does not move; half a run at most."""
     assert (limits.KEEP_ALIVE_PERCENT, limits.EXPIRING_MS, limits.SAME_END_MS) == (80, 7 * DAY, 3_600 * SECOND)
     assert limits.DELETION_SHARE == 2
+    assert limits.HOOK_SHARE == 4, (
+        "beside the deletions, the longest call and what is not begun at the end, time is left"
+    )
 
 
 def test_keys_are_known_before_they_seal_and_rest_before_they_go():

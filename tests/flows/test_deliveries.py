@@ -28,6 +28,7 @@ from quitclaim.domain.webhooks import DeliveryState, Trust
 from quitclaim.flows.deliveries import Outcome, deliver, replay_waiting
 from tests.fakes.clock import Budget
 from tests.fakes.tables import applied_then_ambiguous, busy
+from tests.flows.test_step_up import live, widened
 from tests.flows.world import DELIVER_MS, GOOGLE, World
 
 BOB = ConnectionRef("acme-app", "bob", "google")
@@ -35,8 +36,9 @@ DAY = 24 * 60 * 60 * SECOND
 
 
 def left(world: World, account: str = "alice", name: str = "event-1", **event: Any) -> str:
-    """The provider said, signed, that the account left."""
-    return world.accept(account, name, deauthorizes=True, kind="app.removed", **event)
+    """The provider said, signed, that the account left just now; *occurred_at* None: it did not say when."""
+    said = {"occurred_at": world.clock.now()} | event
+    return world.accept(account, name, deauthorizes=True, kind="app.removed", **said)
 
 
 @contextmanager
@@ -545,6 +547,71 @@ def test_after_the_aftermath_a_word_without_a_time_counts_again(world: World) ->
     world.minutes_pass(3)
     world.connect(again=True)
     world.clock.move(ms=AFTERMATH_MS)
-    left(world)
+    left(world, occurred_at=None)
 
     assert world.deliver().shares == {"stopped": 1}
+
+
+@pytest.mark.rule("RB-71", "RB-72")
+@pytest.mark.parametrize("sent_at", ["unsaid", "signed again"])
+def test_a_late_word_without_a_time_does_not_stop_the_newer_grant(world: World, sent_at: str) -> None:
+    """Its first tries failed, and another owner connected meanwhile: nobody can say whose grant it is about."""
+    world.replay.carry_out = None
+    world.connect()
+    world.clock.move(ms=AFTERMATH_MS)
+    world.connect(BOB)
+    world.clock.move(minutes=30)
+    left(world, occurred_at=None, **({"sent_at": world.clock.now()} if sent_at == "signed again" else {}))
+
+    assert world.deliver().shares == {"stopped": 1, "to be checked": 1}
+
+    assert world.connection().state is ConnectionState.NEEDS_RECONNECT
+    assert world.connection(BOB).state is ConnectionState.READY
+    assert world.replay.asked == [(BOB, "main")]
+
+
+@pytest.mark.rule("RB-71")
+def test_when_it_was_sent_bounds_when_it_happened(world: World) -> None:
+    """A copy that was signed before the grant's exchange began speaks of an older one, whenever it comes."""
+    at = world.clock.now()
+    world.clock.move(ms=2 * CLOCK_SKEW_MS)
+    world.connect()
+    left(world, occurred_at=None, sent_at=at)
+
+    assert world.deliver().shares == {"older than the grant": 1}
+    assert world.replay.asked == []
+
+
+@pytest.mark.rule("RB-72")
+def test_a_true_departure_is_not_dropped_once_the_exchange_is_compacted(world: World) -> None:
+    """It happened two days ago, to a grant that is ten days old, and of whose exchange nothing is left."""
+    world.connect()
+    world.clock.move(ms=10 * DAY)
+    with patch.object(world.reads, "exchange", lambda *key: None):
+        left(world, occurred_at=world.clock.now() - 2 * DAY)
+        assert world.deliver().shares == {"stopped": 1}
+
+    assert world.connection().state is ConnectionState.NEEDS_RECONNECT
+
+
+@pytest.mark.rule("M-64")
+def test_what_gets_another_grant_while_its_event_is_handled_has_its_share(new_world: Callable[..., World]) -> None:
+    """A step-up is confirmed between the look at the account's members and the one at the connection."""
+    world = live(new_world, "owner")
+    out = world.come_back(world.approved(world.visit(widened(world))))
+    world.accept()
+    members = world.delivering.store.members
+
+    def confirmed_meanwhile(*account: str) -> Any:
+        found = list(members(*account))
+        world.confirm(out.confirm_code)
+        return iter(found)
+
+    with patch.object(world.delivering.store, "members", confirmed_meanwhile):
+        first = world.deliver()
+    assert (first.outcome, first.shares) == (Outcome.WAITS, {})
+    world.clock.move(to=first.until)
+
+    assert world.deliver().shares == {"received": 1}
+    assert world.events("webhook.received") == ["webhook.received"]
+    assert world.connection().generation == 2

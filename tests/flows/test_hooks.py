@@ -4,10 +4,12 @@ import pytest
 
 from quitclaim.domain.errors import NeedsReconnectError, OwnerPurgingError, StoreError
 from quitclaim.domain.hooks import HookKind, HookOutcome
+from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import FORWARD_MS, HOOK_CALL_MS, HOOK_SHARE
 from quitclaim.flows.reconcile import reconcile
 from tests.fakes.clock import Budget
 from tests.fakes.provider import answers
-from tests.flows.world import GOOGLE, OTHER
+from tests.flows.world import GOOGLE, OTHER, RECONCILE_MS
 
 
 def purges(world, *answers):
@@ -103,3 +105,51 @@ def test_one_that_raises_keeps_no_other_stop_back(world):
 
     assert run.failed == {"stop": 1}
     assert run.done["publish"] == 2
+
+
+@pytest.mark.rule("I-16")
+def test_a_slow_hook_leaves_the_rest_of_a_run_its_time(world):
+    """
+    However many purges the app answers with "later" after as long as it may take, the rest of each run goes on, and
+    each of them has its turn.
+    """
+
+    def slow(call):
+        world.clock.move(ms=HOOK_CALL_MS - 100)
+        return HookOutcome.LATER
+
+    world.hooks.answers[HookKind.PURGE] = slow
+    for number in range(12):
+        ref = ConnectionRef("acme-app", f"owner-{number}", "google")
+        world.connect(ref, f"account-{number}")
+        world.disconnect(ref)
+    world.connect()
+    world.accept()
+    world.clock.move(ms=FORWARD_MS)
+
+    runs = []
+    for _ in range(8):
+        runs.append(reconcile(Budget(RECONCILE_MS, world.clock), world.reconciling))
+        world.clock.move(minutes=1)
+
+    assert runs[0].done.get("forward") == 1, "at the first run"
+    assert len(world.hooks.asked) <= 8 * (RECONCILE_MS // HOOK_SHARE // HOOK_CALL_MS + 1)
+    assert len({call.id for call in world.hooks.asked}) == 12
+
+
+def test_what_a_stop_does_by_itself_waits_for_no_hook(world):
+    """One that the app is not asked about in this run is derived and stays due; the next run asks about it first."""
+    world.hooks.answers[HookKind.PURGE] = lambda call: world.clock.move(ms=RECONCILE_MS // 2) or HookOutcome.LATER
+    others = ConnectionRef("acme-app", "bob", "google")
+    for ref in (GOOGLE, others):
+        world.connect(ref, ref.owner)
+        world.disconnect(ref)
+
+    reconcile(Budget(RECONCILE_MS, world.clock), world.reconciling)
+
+    assert len(world.hooks.asked) == 1
+    intents = [world.reads.intents(ref)[0] for ref in (GOOGLE, others)]
+    assert [intent.comp_derived for intent in intents] == [True, True]
+    assert sorted(intent.tries for intent in intents) == [0, 1]
+    reconcile(Budget(RECONCILE_MS, world.clock), world.reconciling)
+    assert len({call.id for call in world.hooks.asked}) == 2

@@ -62,7 +62,7 @@ def departed(world: World, name: str = EVENT, trust: Trust = Trust.SIGNED, *, is
     world.now += 10 * MINUTE
     if is_true:
         world.ledger.left("alice")
-    accepted(world, name, deauthorizes=True, trust=trust)
+    accepted(world, name, deauthorizes=True, trust=trust, occurred_at=world.now)
 
 
 def key_of(name: str = EVENT) -> Key:
@@ -266,7 +266,7 @@ def departure_twice(world: World) -> Made:
     """The first stopped the connection; the second waits, and is older than what comes."""
     connected(world)
     departed(world)
-    accepted(world, LATER, deauthorizes=True)
+    accepted(world, LATER, deauthorizes=True, occurred_at=world.now)
     world.run(handler_deliver())
     return Scene(), {
         "deliver later": handler_deliver(LATER),

@@ -547,7 +547,9 @@ def test_paypal_is_verified_by_a_certificate_of_the_settings() -> None:
     hook = a_hook("paypal", public={"1": "no certificate", "2": pem}, hook_id="WH-HOOK")
     found = hook.read(signed(), NOW)
     assert isinstance(found, Taken)
-    assert (found.events[0].prepared.deauthorizes, found.events[0].prepared.accounts) == (True, ("p",))
+    told = found.events[0].prepared
+    assert (told.deauthorizes, told.accounts) == (True, ("p",))
+    assert told.trust is Trust.SECRET, "a CRC-32 binds no body: whoever has seen one request can make another"
     assert hook.read(replace(signed(), body=body + b" "), NOW) == Refused(RefusalReason.SIGNATURE_WRONG)
     assert hook.read(signed("WH-OTHER"), NOW) == Refused(RefusalReason.SIGNATURE_WRONG)
     assert hook.read(signed(algorithm="none"), NOW) == Refused(RefusalReason.ALGORITHM)
@@ -578,6 +580,12 @@ def test_a_signed_form_field_is_verified() -> None:
     assert hook.read(signed(claims, tail="x"), NOW) != found
     assert hook.read(signed({**claims, "algorithm": "none"}), NOW) == Refused(RefusalReason.ALGORITHM)
     assert hook.read(signed([]), NOW) == Refused(RefusalReason.ALGORITHM)
+    for name in ("code", "oauth_token"):
+        assert hook.read(signed({**claims, name: "of a login"}), NOW) == Refused(RefusalReason.CLAIMS)
+    request = signed(claims)
+    again = hook.read(replace(request, body=b"x=1&" + request.body + b"&y=2"), NOW)
+    assert isinstance(again, Taken)
+    assert (again.events[0].how, again.events[0].name) == (found.events[0].how, found.events[0].name), "a copy"
     for form in (b"", b"signed_request=", b"signed_request=a", b"signed_request=.%ff", b"\xff"):
         assert isinstance(hook.read(a_request(form), NOW), Refused)
 

@@ -130,31 +130,39 @@ class Life:
 
     grant: Grant
     begun: int | None
-    """When the exchange that it came from began; None: so long ago that its record is gone."""
+    """When the exchange that it came from began; None: a day ago or longer, so that its record is gone."""
     account: Account
     replaced: bool = False
     """Whether it may have taken the place of another grant, which was revoked by us while the account stayed."""
 
 
-def verdict_on(trust: Trust, occurred: int | None, received: int, life: Life, now: int) -> Verdict:
+def verdict_on(
+    trust: Trust, occurred: int | None, received: int, life: Life, now: int, *, sent: int | None = None
+) -> Verdict:
     """
     Whether the event speaks of this grant: a deauthorization stops the generation that it speaks of, never a newer one
     (RB-71, RB-72).
 
-    *occurred*: when, by the provider's signed word; without it the receipt is the latest that it can have been. It is
-    older where it happened before the grant's exchange began, by more than clocks may differ. It is not certain, and
-    the provider is asked, where the event is a hint; where it happened about when the exchange began; where another
-    grant of the same account was replaced or given up so little before that the event may speak of that one, or be the
-    echo of our own revocation; and where the provider has refreshed this very grant since.
+    *occurred*: when, by the provider's signed word. *sent*: when this copy was sent, signed as well; like the receipt
+    it only bounds when it happened, for what a provider sends again days later it may sign anew. It is older where it
+    happened before the grant's exchange began, by more than clocks may differ; where nobody knows any more when that
+    was, it is never older, and counts as said of this grant from the first instant at which the grant is known to have
+    been there. It is not certain, and the provider is asked, where the event is a hint; where it happened about when
+    the exchange began; where it does not say when it happened, and the grant is so young that it may be the late word
+    about one before; where another grant of the same account was replaced or given up so little before that the event
+    may speak of that one, or be the echo of our own revocation; and where the provider has refreshed this very grant
+    since.
     """
     if trust.is_hint:
         return Verdict.CHECK
-    at = received if occurred is None else min(occurred, received)
-    begun = now - COMPACT_MS if life.begun is None else life.begun
-    if at + CLOCK_SKEW_MS < begun:
+    at = min(each for each in (occurred, sent, received) if each is not None)
+    # Of an unknown beginning, the latest that it can have been: a record is kept for a day, and a grant that was saved
+    # had begun.
+    begun = min(now - COMPACT_MS, life.grant.saved_at) if life.begun is None else life.begun
+    if at + CLOCK_SKEW_MS < begun and life.begun is not None:
         return Verdict.OLDER
-    is_echo = life.replaced and at < begun + AFTERMATH_MS
-    if at < begun or is_echo or _is_aftermath(life.account, at):
+    may_be_late = (life.replaced or occurred is None) and at < begun + AFTERMATH_MS
+    if at < begun or may_be_late or _is_aftermath(life.account, at):
         return Verdict.CHECK
     if life.grant.tv > 1 and at + CLOCK_SKEW_MS < life.grant.saved_at:
         return Verdict.CHECK

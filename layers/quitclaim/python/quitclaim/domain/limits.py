@@ -74,6 +74,7 @@ KEY_LIFE_MS: Final = 30 * 24 * 60 * MINUTE  # then another one seals
 KEY_REST_MS: Final = 30 * 24 * 60 * MINUTE  # so long after it sealed last it may be destroyed, if nothing names it
 INSPECTION_MS: Final = 7 * 24 * 60 * MINUTE  # from one look over the whole table to the next
 DELETION_SHARE: Final = 2  # reconcile gives the stops of deleted owners half of its time at the most
+HOOK_SHARE: Final = 4  # and waits for the app's hooks for a quarter of what is left when the first is asked
 
 ATTEMPTS: Final = 2  # refresh attempts that one pair may have open
 PAIRS: Final = 2

@@ -322,6 +322,9 @@ def _share(
 ) -> None:
     owner, connection = world.reads.owner_and_connection(ref)
     if connection is None or not is_reached(owner, connection, generation):
+        if connection is not None and is_reached(owner, connection, connection.generation):
+            # It got another grant after the members were read: they say, read again, whether that is of this account.
+            raise MovedError(seen={"member": connection})
         return  # it was stopped since, or its owner is deleted: none of its rights is frozen in an event (M-64)
     told: Event | None = None
     if given.event.deauthorizes:
@@ -414,7 +417,7 @@ def _deauthorized(
         exchange = world.reads.exchange(ref, grant.family.split("#")[0])
         replaced = grant.generation > 1 if exchange is None else exchange.kind == STEP_UP
         life = Life(grant, None if exchange is None else exchange.started, account, replaced)
-        verdict = verdict_on(event.trust, event.occurred_at, event.received_at, life, now)
+        verdict = verdict_on(event.trust, event.occurred_at, event.received_at, life, now, sent=event.sent_at)
         if verdict is Verdict.OLDER:
             return verdict.value
         if verdict is Verdict.CHECK:

@@ -26,7 +26,7 @@ from quitclaim.domain.errors import MovedError, QuitclaimError
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, hook_id
 from quitclaim.domain.ids import OwnerRef
-from quitclaim.domain.limits import GUARD_MS, MINUTE, SECOND, SHARDS, ladder_step_ms
+from quitclaim.domain.limits import GUARD_MS, HOOK_CALL_MS, HOOK_SHARE, MINUTE, SECOND, SHARDS, ladder_step_ms
 from quitclaim.domain.maintain import lapsed_notices
 from quitclaim.domain.revocations import Revocation, RevocationState
 from quitclaim.domain.stop import Close, StopIntent, StopReason, close_of
@@ -76,6 +76,35 @@ class Reconciling:
 
 
 @dataclass
+class HooksInTime:
+    """
+    `ports.AppHooks` for one run, and how long the app was waited for: a quarter of what was left when it was asked
+    first, and the call that is under way then. However slow it is, what comes after has its time.
+    """
+
+    hooks: AppHooks
+    deadline: Deadline
+    left_ms: int | None = None
+
+    def has(self, kind: HookKind) -> bool:
+        """As the app's."""
+        return self.hooks.has(kind)
+
+    def ask(self, call: HookCall, timeout_ms: int = HOOK_CALL_MS) -> HookAnswer:
+        """As the app's; the time counts."""
+        before = self.deadline.remaining_ms()
+        answer = self.hooks.ask(call, timeout_ms)
+        left = before // HOOK_SHARE if self.left_ms is None else self.left_ms
+        self.left_ms = left - (before - self.deadline.remaining_ms())
+        return answer
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be asked in this run."""
+        return self.left_ms is not None and self.left_ms <= 0
+
+
+@dataclass
 class Reconciled:
     """What one run did, by kind; counts only."""
 
@@ -89,6 +118,7 @@ def reconcile(deadline: Deadline, world: Reconciling) -> Reconciled:
     is up.
     """
     run = Reconciled()
+    world = replace(world, hooks=HooksInTime(world.hooks, deadline))
     steps: tuple[tuple[str, Callable[[Any, Reconciling], None], Callable[[Any], Any]], ...] = (
         ("exchange", lapse_exchange, world.reads.as_exchange),
         ("deletion", partial(stop_all_of, deadline=deadline), world.reads.as_owner),
@@ -101,9 +131,10 @@ def reconcile(deadline: Deadline, world: Reconciling) -> Reconciled:
         ("parked", send_parked, world.reads.as_delivery),
         ("replay", replay_waiting, world.reads.as_account),
     )
+    first = world.clock.now() // MINUTE % SHARDS  # another one each minute: where time runs out, none is always last
     for kind, step, read in steps:
-        for shard in range(SHARDS):
-            _pass(kind, shard, step, read, deadline, world, run)
+        for number in range(SHARDS):
+            _pass(kind, (first + number) % SHARDS, step, read, deadline, world, run)
     _publish(deadline, world, run)
     return run
 
@@ -274,14 +305,18 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
 
     Our own derived data of a connection are its sources (an inbox comes with webhooks); then the app is asked for its
     own, where it has a hook for that (`purge`), with the same id however often. Until it says that it is done, the
-    purge is pending: it keeps the stop open and the client's barrier shut.
+    purge is pending: it keeps the stop open and the client's barrier shut. Where the run has waited for the app long
+    enough, the stop stays due as it is, before those that were asked: the next run asks it first.
     """
     if intent.closed is not None:
         return
     ref, now = intent.ref, world.clock.now()
     if intent.overdue is None and intent.is_overdue(now):
         world.store.show_overdue(intent, now)  # first: whatever fails below must not keep it off the list
-    if intent.purge == "pending":
+    is_put_off = intent.purge == "pending" and _is_put_off(world)
+    if is_put_off and intent.comp_derived:
+        return
+    if intent.purge == "pending" and not is_put_off:
         for source in world.reads.sources(ref):
             world.store.forget_source(source)
         if _app_has_purged(intent, world):
@@ -295,8 +330,13 @@ def carry_out_stop(intent: StopIntent, world: Reconciling) -> None:
     if current is None or current.closed is not None:
         return
     _wake_family(current, world)
-    if not _close(current, world):
+    if not _close(current, world) and not is_put_off:
         world.store.postpone(current, now + ladder_step_ms(min(current.tries, 98) + 1))
+
+
+def _is_put_off(world: Reconciling) -> bool:
+    """Whether the app would be asked, and has had its share of this run."""
+    return isinstance(world.hooks, HooksInTime) and world.hooks.is_over and world.hooks.has(HookKind.PURGE)
 
 
 def _app_has_purged(intent: StopIntent, world: Reconciling) -> bool:

@@ -36,6 +36,8 @@ SKEW_S: Final = 120
 """How far the provider's clock and ours may differ."""
 TOKEN_CHARS: Final = 256 * 1024
 PAYPAL_ALGORITHM: Final = "SHA256withRSA"
+OF_A_LOGIN: Final = frozenset({"code", "oauth_token"})
+"""What Meta signs for a login or a page, and not for a callback."""
 TRANSMISSION: Final = ("paypal-transmission-id", "paypal-transmission-time")
 
 
@@ -102,7 +104,8 @@ def judge_ecdsa(spec: SignatureSpec, request: Incoming, keys: WebhookKeys, now: 
 def judge_certificate(spec: SignatureSpec, request: Incoming, keys: WebhookKeys, now: int) -> Judged:
     """
     An RSA signature over id, time, hook and checksum of the body (PayPal), under a certificate of the settings that is
-    valid now. The address of a certificate that the request names is not asked: it says which one is meant.
+    valid now. The address of a certificate that the request names is not asked: it says which one is meant. A checksum
+    binds no body to the signature, so what comes is a hint (`HINTED`).
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
@@ -216,7 +219,8 @@ TOKEN_AGE_MS: Final = 7 * 24 * 3_600_000
 def judge_signed_request(spec: SignatureSpec, request: Incoming, keys: WebhookKeys, now: int) -> Judged:
     """
     A form field of two parts with a dot between (Meta): the HMAC of the second, and the second itself, which is
-    base64url of JSON that names the algorithm. Only the one that is in the catalogue counts.
+    base64url of JSON that names the algorithm. Only the one that is in the catalogue counts. The same key signs what a
+    page or a login is given, with the user's code or token: that is no callback, and is refused.
     """
     del now
     try:
@@ -239,5 +243,7 @@ def judge_signed_request(spec: SignatureSpec, request: Incoming, keys: WebhookKe
     claims = parsed(said)
     if not isinstance(claims, dict) or str(claims.get("algorithm", "")).upper() != "HMAC-SHA256":
         return Refused(RefusalReason.ALGORITHM)
+    if not OF_A_LOGIN.isdisjoint(claims):
+        return Refused(RefusalReason.CLAIMS)
     issued = at_path(claims, "issued_at")
-    return Believed(sent_at=instant_of(str(issued), "s"), claims=claims)
+    return Believed(sent_at=instant_of(str(issued), "s"), claims=claims, signed=payload.encode())

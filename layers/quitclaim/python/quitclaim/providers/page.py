@@ -13,6 +13,7 @@ from typing import Final
 
 from quitclaim.providers.compile import CATALOGUE, read_entry
 from quitclaim.providers.schema import Entry, Pattern, Revocation, Source, Success, filled_revocation
+from quitclaim.providers.signatures import HINTED
 from quitclaim.providers.webhook_schema import is_signed
 
 UNKNOWN: Final = {
@@ -245,9 +246,7 @@ def events_of(entry: Entry) -> str | None:
     if not told.event.accounts:
         text += "They name no account that a grant is known by. "
     if told.deauthorizations:
-        signed = told.signature.scheme not in ("path", "secret") and all(
-            is_signed(told, each) for each in told.deauthorizations
-        )
+        signed = told.signature.scheme not in HINTED and all(is_signed(told, each) for each in told.deauthorizations)
         names = ", ".join(f"`{value}`" for each in told.deauthorizations for value in list(each.when.values())[:1])
         names = "any of them" if told.signature.scheme == "signed_request" else names
         text += f"The end of a grant is told by {names}" + ("." if signed else ", which only makes a check due.")

@@ -68,12 +68,23 @@ class SignatureSpec:
         return "id" in self.parts
 
 
+HINTED: Final = frozenset({"secret", "path", "rsa_certificate"})
+"""
+Schemes whose bytes nobody signed: what comes by them only says that there is something to look at. A certificate's
+signature covers the CRC-32 of the body (PayPal), and a body of any other meaning can be made to have the same.
+"""
+
+
 @dataclass(frozen=True)
 class Believed:
-    """The request holds. *sent_at* is its signed time; *claims* are what a token said, where it is one."""
+    """
+    The request holds. *sent_at* is its signed time; *claims* are what a token said, where it is one; *signed*: the
+    bytes that were signed, where they are a part of a body of which the rest is anybody's.
+    """
 
     sent_at: int | None = None
     claims: Mapping[str, Any] | None = None
+    signed: bytes | None = None
 
 
 type Judged = Believed | Refused

@@ -36,6 +36,7 @@ from quitclaim.domain.webhooks import (
     WebhookKeys,
 )
 from quitclaim.providers.signatures import (
+    HINTED,
     Believed,
     Judged,
     SignatureSpec,
@@ -227,7 +228,7 @@ class ProviderHook:
 
     @property
     def _trust(self) -> Trust:
-        return Trust.SECRET if self._spec.signature.scheme in ("secret", "path") else Trust.SIGNED
+        return Trust.SECRET if self._spec.signature.scheme in HINTED else Trust.SIGNED
 
     # --- handshakes ---
 
@@ -381,9 +382,10 @@ class ProviderHook:
             accounts = [self._keys.account]
         fields = {name: value for name, path in spec.fields if (value := said.plain(path)) is not None}
         raw = request.body if number is None else _spelled(said.element)
-        told = [sha256(raw) if each == "digest" else said.text(each) for each in spec.id]
+        signed = raw if number is not None or judged.signed is None else judged.signed
+        told = [sha256(signed) if each == "digest" else said.text(each) for each in spec.id]
         event_id = "/".join(each for each in told if each is not None) if spec.id and None not in told else None
-        how, name = _told_apart(spec, told, raw, now)
+        how, name = _told_apart(spec, told, signed, now)
         body = request.body
         prepared = Prepared(
             provider=self.provider,
