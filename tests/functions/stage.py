@@ -361,12 +361,12 @@ class Stage:
     # --- the provider's events ---
 
     def accept(self, name: str, account: str | None = None, **event: Any) -> None:
-        """An event of the owner's account (or another) was verified and accepted: it is in the table, due in 30 s."""
+        """An event of now, of the owner's account or another, was verified, accepted and is due in 30 s."""
         if self._acceptor is None:  # an instance of its own, so that what it has read is not known to the one invoked
             self._acceptor = self.cold_start("deliver")
         parts = self._acceptor.wired.parts
         now = parts.clock.now()
-        plain = {"trust": Trust.SIGNED, "sha256": "0" * 64, "size": 2, "kind": "thing.made"} | event
+        plain = {"trust": Trust.SIGNED, "sha256": "0" * 64, "size": 2, "kind": "thing.made", "occurred_at": now} | event
         prepared = Prepared("acme", "acme", received_at=now, accounts=(account or self.owner,), **plain)
         body = parts.vault.seal_delivery("acme", name, prepared, b"{}")
         delivery = Delivery("acme", name, "acme", DeliveryState.ACCEPTED, now, 2, body=body, next=now + FORWARD_MS)

@@ -31,7 +31,7 @@ HOOK: Final[dict[str, Any]] = {
         {"kind": "echo", "parameter": "challenge", "token_parameter": "token", "member": "challenge"},
         {"kind": "challenge", "when": {"type": "check"}, "signed": True},
     ],
-    "event": {"id": ["id"], "kind": ["type"], "accounts": ["user"]},
+    "event": {"id": ["id"], "kind": ["type"], "accounts": ["user"], "occurred_at": {"path": "at", "unit": "ms"}},
     "deauthorizations": [{"when": {"type": "user.left"}}],
 }
 SECRET: Final = "webhook-secret-canary"
@@ -95,7 +95,7 @@ def test_from_the_providers_word_to_the_apps(stage: Stage) -> None:
     """A user leaves: the event comes five times, the connection is lost once, and what is left is revoked."""
     stage.connected()
     stage.advance(600)
-    left = {"id": "e-2", "type": "user.left", "user": stage.owner}
+    left = {"id": "e-2", "type": "user.left", "user": stage.owner, "at": stage.now()}
 
     assert {post(stage, left).status for _ in range(5)} == {200}
     messages = stage.sent()
