@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quitclaim.domain.errors import QuitclaimError
+from quitclaim.domain.errors import MovedError, QuitclaimError
 from quitclaim.domain.limits import CONFIRM_MS, GUARD_MS
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect.browser import Callback
@@ -303,6 +303,78 @@ def test_a_token_given_again_is_known_at_the_install_too(new_world: Worlds, how:
     assert world.server.live("refresh_token") == []
 
 
+def given_to_both(new_world: Worlds) -> World:
+    """What is held for a step-up became the live grant's own token, by a refresh that was on its way."""
+    world = live(new_world, refresh__rotates="yes", refresh__old_token_after_rotation="immediate")
+    callback = consented(world)
+
+    def come_back() -> None:
+        (world.server.gives_again,) = world.server.live("refresh_token")
+        world.come_back(callback)
+
+    world.server.next("/token", after(come_back))
+    world.clock.move(seconds=10)
+    world.token(min_ttl_ms=3_600_000)
+    return world
+
+
+@pytest.mark.rule("RB-35")
+@pytest.mark.parametrize("how", ["lapsed", "superseded", "sweep alone"])
+def test_no_end_of_the_hold_ends_a_live_grant_that_has_its_token(new_world: Worlds, how: str) -> None:
+    """Nothing calls the provider for it, and nothing says "confirmed", while the grant serves; its stop ends both."""
+    world = given_to_both(new_world)
+    only = world.server.gives_again
+    if how == "superseded":
+        widened(world)
+        world.sweep()
+    world.clock.move(ms=CONFIRM_MS + GUARD_MS)
+    if how != "sweep alone":
+        world.reconcile()
+    world.sweep()
+    world.minutes_pass(3)
+
+    assert still_served(world)
+    assert world.server.live("refresh_token") == [only]
+    assert "/revoke" not in world.server.asked
+    assert "confirmed" not in [item["state"] for item in world.items("revocation")]
+    assert world.events("connection.step_up_failed") == ["connection.step_up_failed"]
+    assert world.notice() == "not_needed"
+    world.disconnect()
+    world.minutes_pass(3)
+    assert world.server.live("refresh_token") == []
+    assert (world.connection().state, world.connection().closed_as) == ("revoked", "confirmed")
+
+
+@pytest.mark.rule("RB-35")
+def test_the_claim_itself_looks_at_the_live_grant(new_world: Worlds) -> None:
+    """The refresh may save between the sweep's look and its claim."""
+    world = given_to_both(new_world)
+    world.clock.move(ms=CONFIRM_MS + GUARD_MS)
+    (item,) = world.revoking.store.read([world.exchange().rid])
+    with pytest.raises(MovedError):
+        world.revoking.store.claim_beside_live(item, world.clock.now())
+
+
+@pytest.mark.rule("RB-35", "D-3")
+def test_a_refresh_that_comes_after_the_install_with_its_token_queues_nothing(new_world: Worlds) -> None:
+    """The token that the step-up brought is the live grant's by now."""
+    world = live(new_world, refresh__rotates="yes", refresh__old_token_after_rotation="immediate")
+    callback = consented(world)
+
+    def confirmed() -> None:
+        (world.server.gives_again,) = world.server.live("refresh_token")
+        world.confirm(world.come_back(callback).confirm_code)
+
+    world.server.next("/token", after(confirmed))
+    world.clock.move(seconds=10)
+    world.token(min_ttl_ms=3_595_000)
+
+    world.minutes_pass(3)
+
+    assert world.server.live("refresh_token") == [world.server.gives_again]
+    assert world.connection().generation == 2
+
+
 def test_what_came_beside_a_token_that_was_given_again_is_revoked(new_world: Worlds) -> None:
     """The live grant keeps its token; the rest belongs to nobody."""
     world = new_world("none", revocation__takes="either", **INDEPENDENT)
@@ -527,3 +599,46 @@ def test_a_wrong_code_of_nothing_is_a_conflict(new_world: Worlds) -> None:
     world = live(new_world)
 
     assert code_of(lambda: world.confirm(Secret("00000-00000"))) == "CONNECTION_STATE_CONFLICT"
+
+
+@pytest.mark.rule("I-13")
+def test_what_nobody_knows_of_an_attempt_is_not_confirmed_by_the_stop(new_world: Worlds) -> None:
+    """The answer was lost and the connection stopped: there is the owner's word for it and no more."""
+    world = live(new_world, "none")
+    callback = consented(world)
+    world.server.next("/token", lost_answer)
+    assert code_of(lambda: world.come_back(callback)) == "EXCHANGE_UNCONFIRMED"
+    world.disconnect()
+    world.minutes_pass(3)
+    assert world.connection().state != "revoked"
+
+    world.acknowledge()
+    world.minutes_pass(3)
+
+    assert len(world.server.live("refresh_token")) == 1
+    assert (world.connection().state, world.connection().closed_as) == ("revoked", "attested")
+
+
+@pytest.mark.parametrize("how", ["held", "late"])
+def test_the_stop_names_what_the_attempt_brought(new_world: Worlds, how: str) -> None:
+    """Whether it waited for its owner, or came after its exchange was over (custody rule 5)."""
+    world = live(new_world, "owner" if how == "held" else "none")
+    callback = consented(world)
+    if how == "held":
+        world.come_back(callback)
+        world.disconnect()
+    else:
+
+        def stop() -> None:
+            world.disconnect()
+            world.clock.move(minutes=2)
+            world.reconcile()
+
+        world.server.next("/token", after(stop))
+        assert code_of(lambda: world.come_back(callback)) == "GRANT_NOT_INSTALLED"
+
+    (intent,) = world.reads.intents(world.connection().ref)
+    assert world.exchange().rid in intent.rids
+    world.minutes_pass(3)
+    assert world.server.live("refresh_token") == []
+    assert world.connection().closed_as == "confirmed"

@@ -343,6 +343,7 @@ def drop_given_again(stage: Stage) -> Act:
 def release_step_up(stage: Stage) -> Act:
     stage.installed()
     held = stage.stepping_up(number=2)
+    stage.stopped()
     return partial(stage.stops.release_step_up, held, stage.now, with_revocation=True)
 
 
@@ -705,22 +706,36 @@ STOP_REFUSALS = (
 
 # --- revocations -----------------------------------------------------------------------------------------------------
 
-CLAIM_REFUSALS = (
-    Refusal("it is settled", "revocation", has(REVOCATION, state="confirmed")),
-    Refusal("it is parked", "revocation", has(REVOCATION, state="parked")),
-    Refusal("it is not due", "revocation", has(REVOCATION, next=FAR)),
-    Refusal("its deadline is over", "revocation", has(REVOCATION, deadline=1)),
-    Refusal("another has it", "revocation", has(REVOCATION, lease="other", lease_until=FAR)),
-    Refusal(
-        "its successor is overdue", "revocation", has(REVOCATION, expected=frozenset({"attempt-1"}), expected_until=1)
-    ),
-    Refusal("a renewal is open", "revocation", has(REVOCATION, renewing="attempt-1")),
-)
+
+def claim_refusals(key: Key) -> tuple[Refusal, ...]:
+    return (
+        Refusal("it is settled", "revocation", has(key, state="confirmed")),
+        Refusal("it is parked", "revocation", has(key, state="parked")),
+        Refusal("it is not due", "revocation", has(key, next=FAR)),
+        Refusal("its deadline is over", "revocation", has(key, deadline=1)),
+        Refusal("another has it", "revocation", has(key, lease="other", lease_until=FAR)),
+        Refusal(
+            "its successor is overdue", "revocation", has(key, expected=frozenset({"attempt-1"}), expected_until=1)
+        ),
+        Refusal("a renewal is open", "revocation", has(key, renewing="attempt-1")),
+    )
+
+
+CLAIM_REFUSALS = claim_refusals(REVOCATION)
 
 
 def claim_family(stage: Stage) -> Act:
     queued = stage.queued(reach=Reach.FAMILY)
     return partial(stage.revocations.claim_within_family, queued, stage.now)
+
+
+def claim_beside_live(stage: Stage, *, is_live: bool = True) -> Act:
+    stage.installed(reach=Reach.TOKEN)
+    held = stage.stepping_up(number=2)
+    stage.connects.release(held, None, stage.now, "denied")
+    if not is_live:
+        stage.stopped()
+    return partial(stage.revocations.claim_beside_live, stage.revocation(held.rid), stage.now)
 
 
 def claim_account(stage: Stage, *, known: bool = True) -> Act:
@@ -1165,8 +1180,9 @@ ROWS: tuple[Row, ...] = (
     Row(
         "9 release of a step-up after a stop",
         release_step_up,
-        4,
+        5,
         (
+            Refusal("there is no stop", "intent", gone(INTENT)),
             Refusal("the exchange is no longer held", "exchange", has(SECOND_EXCHANGE, outcome="cleanup")),
             Refusal("the sweep has the hold", "revocation", has(SECOND_REVOCATION, lease="sweep")),
             Refusal("the hold is settled", "revocation", has(SECOND_REVOCATION, state="confirmed")),
@@ -1392,6 +1408,16 @@ ROWS: tuple[Row, ...] = (
             Refusal("another generation", "grant main", has(GRANT, generation=9)),
         ),
     ),
+    Row(
+        "28 claim of what was held",
+        claim_beside_live,
+        2,
+        (
+            *claim_refusals(SECOND_REVOCATION),
+            Refusal("it is the live grant's token", "grant", has(GRANT, fp="fp-x-2")),
+        ),
+    ),
+    Row("28 claim of what was held, no grant", partial(claim_beside_live, is_live=False), 2),
     Row(
         "29 claim, family",
         claim_family,

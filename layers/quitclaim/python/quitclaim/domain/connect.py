@@ -193,6 +193,13 @@ class Exchange:
     """Of an import: whether the token that the app gave may be as good as ours."""
     v: int = 0
 
+    def is_ended_by(self, generation: int) -> bool:
+        """
+        Whether a stop of *generation* answers for what it may have given: it is of that life, or the step-up beside it,
+        which is one generation on.
+        """
+        return generation == self.generation or (self.kind == STEP_UP and generation == self.generation - 1)
+
     @property
     def in_barrier(self) -> str:
         """How the barrier names it while it is in flight."""

@@ -374,10 +374,10 @@ def _close(intent: StopIntent, world: Reconciling) -> bool:
     in_flight = resolved.in_flight
     if in_flight is not None and in_flight.ref == ref and not in_flight.outcome.is_over:
         return False  # one that is over stands there only where the owner is deleted (row 26)
-    # What an exchange of this generation held when the stop came was released, and may be finished and off the barrier
+    # What an exchange of this life held when the stop came was released, and may be finished and off the barrier
     # by now: it counts for what the stop says of itself (custody rule 5). So does one whose outcome nobody knows: once
     # it is acknowledged, there is the owner's word for it and no more.
-    late = [each for each in world.reads.exchanges(ref) if each.generation == intent.generation]
+    late = [each for each in world.reads.exchanges(ref) if each.is_ended_by(intent.generation)]
     released = {each.rid for each in late if each.outcome is ExchangeOutcome.CLEANUP}
     own = {rid: item for rid, item in resolved.revocations.items() if item is None or item.ref == ref}
     listed = world.reads.revocations(intent.rids | released) | own

@@ -45,6 +45,7 @@ from quitclaim.domain.revocations import (
     still_owed,
     weakest,
 )
+from quitclaim.domain.tokens import MAIN
 from quitclaim.flows.renewals import (
     Underway,
     as_token_answer,
@@ -318,6 +319,10 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
             if step is Step.EXPIRE:
                 world.store.expire(revocation, now)
                 swept.expired += 1
+            elif step is Step.CLAIM and revocation.exchange is not None and _is_live(revocation, now, world, swept):
+                continue
+            elif step is Step.CLAIM and revocation.exchange is not None and revocation.reach is Reach.TOKEN:
+                claimed.append(world.store.claim_beside_live(revocation, now))
             elif step is Step.CLAIM and (revocation.reach is Reach.TOKEN or awaits not in (None, Awaited.PARK)):
                 alone.append(revocation)  # what waited for its successor calls nobody, so its reach is no matter
             elif step is Step.CLAIM and revocation.reach is Reach.FAMILY:
@@ -332,6 +337,19 @@ def _claim_due(found: Sequence[Revocation], world: Revoking, swept: Swept) -> li
         claimed += world.store.claim(alone, world.clock.now(), lambda fault: _failed(fault, world, swept))
     swept.claimed += len(claimed)
     return claimed
+
+
+def _is_live(revocation: Revocation, now: int, world: Revoking, swept: Swept) -> bool:
+    """
+    Whether what an exchange held is the live grant's own token, given for a step-up as well: it is parked, whatever its
+    reach, since to revoke it would end the grant that serves. The stop of that grant wakes it.
+    """
+    live = world.reads.grant(revocation.ref, MAIN)
+    if live is None or live.fp not in revocation.fp:
+        return False
+    world.store.park(revocation, None, live, now)
+    swept.parked += 1
+    return True
 
 
 def _claim_family(revocation: Revocation, now: int, world: Revoking, swept: Swept) -> list[Claimed]:

@@ -586,13 +586,12 @@ def _queue_orphan(
         if stopped is not None and attempt in stopped.saved_by:
             return
         orphan = whole
-        if found is not None and found.generation == before.generation:
-            # Where the provider gave the same token again, what it gave is the live grant's: the access token beside it
-            # may be the very one in use, or end it where a revocation takes either. As after any refresh, it ends by
-            # itself.
-            if found.fp in whole.fp:
-                orphan = None
-        elif stopped is not None and whole.fp <= stopped.fp:
+        # Where the provider gave the same token again, what it gave is the live grant's (of a later generation: a
+        # step-up brought it too): the access token beside it may be the very one in use, or end it where a revocation
+        # takes either. As after any refresh, it ends by itself.
+        is_live = found is not None and found.fp in whole.fp
+        is_replaced = found is None or found.generation != before.generation
+        if is_live or (is_replaced and stopped is not None and whole.fp <= stopped.fp):
             orphan = None
         generations = [
             intent.generation for intent in world.reads.intents(ref) if intent.generation == before.generation

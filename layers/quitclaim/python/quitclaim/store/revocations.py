@@ -11,7 +11,7 @@ from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.limits import BATCH, COMPACT_MS, GUARD_MS, MINUTE, SHARDS
 from quitclaim.domain.revocations import Claimed, Revocation, RevocationState, claim_end
 from quitclaim.domain.stop import StopIntent
-from quitclaim.domain.tokens import Grant
+from quitclaim.domain.tokens import MAIN, Grant
 from quitclaim.ports import (
     THERE,
     AnyOf,
@@ -149,6 +149,19 @@ class RevocationStore:
         for family in sorted(revocation.family):
             key = grant_key(revocation.ref, family.split("#")[1])
             commit.check(f"grant {family}", key, (any_of(absent("PK"), Clause("family", "<>", family)),))
+        commit.run()
+        return Claimed(revocation, token, claim_end(now, revocation.deadline or now))
+
+    def claim_beside_live(self, revocation: Revocation, now: int) -> Claimed:
+        """
+        Row 28 for what an exchange held. As `claim`, and its token is not that of the connection's live grant: a
+        step-up is given beside one, and the provider may give one token for both (custody rule 7).
+        """
+        token = self._ids.new_id()
+        commit = self._commit()
+        commit.update("revocation", self._claim(revocation, token, now), revocation_of)
+        is_another = tuple(any_of(absent("PK"), Clause("fp", "<>", each)) for each in sorted(revocation.fp))
+        commit.check("grant", grant_key(revocation.ref, MAIN), is_another)
         commit.run()
         return Claimed(revocation, token, claim_end(now, revocation.deadline or now))
 

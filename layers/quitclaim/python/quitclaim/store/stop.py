@@ -7,7 +7,7 @@ from quitclaim.domain.connect import Exchange, Owner
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import OwnerRef
 from quitclaim.domain.stop import Stop
-from quitclaim.ports import Clock, Condition, Ids, Table, Update, absent, equals, seen
+from quitclaim.ports import THERE, Clock, Condition, Ids, Table, Update, absent, equals, seen
 from quitclaim.store.commit import Commit, new_commit
 from quitclaim.store.connect import add_event, add_idempotency, add_release
 from quitclaim.store.items import attributes
@@ -88,7 +88,8 @@ class StopStore:
     def release_step_up(self, held: Exchange, now: int, *, with_revocation: bool) -> None:
         """
         Row 9, of an attempt to get a wider grant whose connection was just stopped: nobody can confirm it any more, and
-        its grant is due now. Raises `MovedError`: it is over, or the sweep has its grant.
+        its grant is due now, named by the stop (custody rule 5). Raises `MovedError`: it is over, or the sweep has its
+        grant.
         """
         commit = new_commit(self._table, self._clock, self._ids)
         add_release(commit, held, now, "stopped", held.client, with_revocation=with_revocation)
@@ -101,6 +102,8 @@ class StopStore:
                 include={"owed": frozenset({held.rid})},
             ),
         )
+        intent = intent_key(held.ref, held.generation - 1)  # a step-up is one generation on
+        commit.update("intent", Update(intent, THERE, include={"rids": frozenset({held.rid})}))
         body = {"reason": "stopped", "generation": held.generation}
         add_event(commit, Event(EventKind.STEP_UP_FAILED, held.ref, held.id, now, body))
         commit.run()

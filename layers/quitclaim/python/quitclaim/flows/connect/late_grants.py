@@ -25,16 +25,14 @@ def queue_late(exchange: Exchange, revocation: Revocation, client: Client, world
         if found is not None and found.fp is not None:
             due = _beside(exchange, due, revocation, world)
         intents = [
-            intent.generation
-            for intent in world.reads.intents(exchange.ref)
-            if intent.generation == exchange.generation
+            intent.generation for intent in world.reads.intents(exchange.ref) if exchange.is_ended_by(intent.generation)
         ]
         try:
             world.store.queue_late_grant(
                 found if attempt < TRIES else None,
                 client.name,
                 due,
-                intent_generation=intents[0] if intents and attempt < TRIES else None,
+                intent_generation=max(intents) if intents and attempt < TRIES else None,
             )
         except MovedError as moved:
             queued = moved.seen.get("revocation")
