@@ -31,7 +31,7 @@ from quitclaim.domain.sources import SourceProof, SourceStart, asked_for
 from quitclaim.domain.stop import Close
 from quitclaim.domain.tokens import Grant
 from quitclaim.flows.stop import queued_of
-from quitclaim.ports import Key
+from quitclaim.ports import Item, Key
 from quitclaim.store.keys import (
     account_key,
     authorization_key,
@@ -729,12 +729,15 @@ def claim_family(stage: Stage) -> Act:
     return partial(stage.revocations.claim_within_family, queued, stage.now)
 
 
-def claim_beside_live(stage: Stage, *, is_live: bool = True) -> Act:
+def claim_beside_live(stage: Stage, *, is_live: bool = True, expects: bool = False) -> Act:
     stage.installed(reach=Reach.TOKEN)
     held = stage.stepping_up(number=2)
     stage.connects.release(held, None, stage.now, "denied")
     if not is_live:
         stage.stopped()
+    if expects:
+        put: Item = {"expected": frozenset({"attempt-1"}), "expected_until": FAR}
+        stage.stand_in.alter(SECOND_REVOCATION, put=put)
     return partial(stage.revocations.claim_beside_live, stage.revocation(held.rid), stage.now)
 
 
@@ -1418,6 +1421,7 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row("28 claim of what was held, no grant", partial(claim_beside_live, is_live=False), 2),
+    Row("28 claim of what was held, successor expected", partial(claim_beside_live, expects=True), 2),
     Row(
         "29 claim, family",
         claim_family,
