@@ -117,7 +117,7 @@ class RevocationConfirmed(OfConnection):
 
 
 class RevocationReleased(OfConnection):
-    """A grant was not revoked, since that would end another connection of the same account."""
+    """A grant was not revoked: that would end one in use, of another connection of the account or this one's own."""
 
     kind: Literal[EventKind.REVOCATION_RELEASED]
 
