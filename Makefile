@@ -87,7 +87,7 @@ clean: down ## remove everything that was made: environments, builds, local stat
 proof: setup ## crash points, interleavings, faults, clocks, mutants and the model, in the CI setting; ends in one table
 	@$(PY) -m pytest tests/proof -n 2 --dist worksteal --timeout 900
 
-proof-nightly: setup ## the same to its full extent, technique by technique: an hour and more
+proof-nightly: setup ## the same to its full extent, technique by technique; hours
 	@$(PY) -m tests.proof.nightly
 
 .PHONY: screenshots

@@ -140,7 +140,7 @@ class Books:
                 yield f"F-61: {name} is held, and nothing is queued for it"
             if outcome == "cleanup" and item["rid"] not in self.revocations:
                 yield f"F-63: {name} is to be cleaned up, and nothing is queued for it"
-            if ("hold_ends" in item or outcome == "cleanup") and "fp" not in item:
+            if ("hold_ends" in item or outcome == "cleanup") != ("fp" in item):
                 yield f"D-30: {name} holds a grant and does not know which"
 
     def _waits(self, exchange: Item, connection: Item, id_: str) -> Iterable[str]:

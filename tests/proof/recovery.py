@@ -16,6 +16,7 @@ from tests.proof.world import CLIENT, Ports, SweepDeadline, World
 
 HOURS_25_MS: Final = 25 * 3_600_000
 RUNS: Final = 1_600
+"""A run a minute for 25 hours, and some beside: what is never confirmed comes to rest at its deadline only."""
 NOT_OURS: Final = frozenset({"publish", "compact", "keepalive"})
 """Kinds whose work comes long after everything has come to rest, or is another function's."""
 

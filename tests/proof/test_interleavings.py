@@ -22,12 +22,12 @@ from tests.proof.search import Bench, interleavings
 from tests.proof.stepping import Process, TouchedError, explore
 from tests.proof.table import MemoryTable
 
-PAIR_STATES: Final = 6_000 if NIGHTLY else 3_000
-TIME_STATES: Final = 1_500 if NIGHTLY else 1_000
-TRIPLE_STATES: Final = 80 if NIGHTLY else 60
+PAIR_STATES: Final = 400_000 if NIGHTLY else 3_000
+TIME_STATES: Final = 100_000 if NIGHTLY else 1_000
+TRIPLE_STATES: Final = 20_000 if NIGHTLY else 60
 LONGER: Final = 4 if NIGHTLY else 1
 """So many states of one meeting; a meeting without states of its own, one by one, has so many orders."""
-SMALL: Final = range(10, 150)
+SMALL: Final = range(10, 200)
 """Meetings of so many orders are run one by one as well; they have fewer states than *FEW*."""
 FEW: Final = 2_000
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.proof.custody import Custody
 from tests.proof.report import NIGHTLY, SEED, note
 
-EXAMPLES: Final = 54 if NIGHTLY else 20
+EXAMPLES: Final = 60 if NIGHTLY else 20
 STEPS: Final = 100 if NIGHTLY else 60
 SHARES: Final = 100 if NIGHTLY else 20
 """

@@ -64,10 +64,10 @@ from tests.proof.wire import WireClient
 from tests.store.rows import ROWS, Row
 from tests.store.stage import Stage
 
-SEQUENCES = 4_000 if NIGHTLY else 2_000
+SEQUENCES = 20_000 if NIGHTLY else 2_000
 PART = 250
 WITH_BOTO3 = 60
-ON_MOTO = 400 if NIGHTLY else 200
+ON_MOTO = 2_000 if NIGHTLY else 200
 MOTO_PART = 50
 
 A = Key("P#a", "1")

@@ -77,12 +77,13 @@ def with_tests(text: str, found: dict[str, list[str]]) -> str:
 def threads(entry: str) -> list[str]:
     """
     A link for each thread that an entry names, once. GitHub leads from an issue's address to the pull request of the
-    number.
+    number. A repository that is called like a package index has none: no file may hold an address that looks like one.
     """
     named = {
         f"[{repository}#{number}](https://github.com/{repository}/issues/{number})": None
         for repository, numbers in THREAD.findall(entry)
         for number in re.findall(r"#(\d+)", numbers)
+        if "/simple" not in repository
     }
     return list(named)
 

@@ -177,7 +177,7 @@ def test_whoever_catches_everything_says_why(path):
 # --- what does not belong into a repository --------------------------------------------------------------------------
 
 REGISTRY = re.compile(
-    r"(?<!no-emit-)(?:extra-)?index[-_]url\s*[=:]?\s*http|//[\w.-]*(?:/[\w.-]+)*/simple(?![\w-])|pythonhosted\.org"
+    r"(?<!no-emit-)(?:extra-)?index[-_]url\s*[=:]?\s*http|//[\w.-]*(?:/[\w.-]+)*/simple\b|pythonhosted\.org"
     r"|//registry\.|//[\w.-]*(?:artifactory|nexus|jfrog)[\w.-]*",
     re.IGNORECASE,
 )

@@ -152,9 +152,9 @@ def judge_jws(spec: SignatureSpec, request: Incoming, audience: str, key_of: "Ke
     A body whose member is a signed token (Apple): issuer, audience and the time of its making are compared. Raises
     `KeyUnavailableError` where the provider's keys cannot be had now.
     """
-    from jwt import PyJWTError, decode, get_unverified_header
+    from jwt import PyJWTError, get_unverified_header
 
-    from quitclaim.providers.id_token import KINDS, Verdict
+    from quitclaim.providers.id_token import KINDS, Verdict, signed_claims
 
     token = text_at(parsed(request.body), spec.member or "payload")
     if token is None:
@@ -175,24 +175,8 @@ def judge_jws(spec: SignatureSpec, request: Incoming, audience: str, key_of: "Ke
         if key.busy:
             raise KeyUnavailableError("The provider's published keys are not available now.")
         return Refused(RefusalReason.KEY_UNKNOWN)
-    try:
-        claims: dict[str, Any] = decode(
-            token,
-            key,
-            algorithms=[algorithm],
-            # Claims are compared below, by the clock that was given.
-            options={
-                "verify_signature": True,
-                "verify_aud": False,
-                "verify_iss": False,
-                "verify_exp": False,
-                "verify_iat": False,
-                "verify_nbf": False,
-                "verify_sub": False,
-                "verify_jti": False,
-            },
-        )
-    except (PyJWTError, ValueError, TypeError, RecursionError):
+    claims = signed_claims(token, key, algorithm)
+    if claims is None:
         return Refused(RefusalReason.SIGNATURE_WRONG)
     if claims.get("iss") != spec.issuer or claims.get("aud") not in (audience, [audience]):
         return Refused(RefusalReason.CLAIMS)

@@ -63,7 +63,7 @@ type KeySource = Callable[[str | None, str], PublicKey | Verdict]
 
 def verify(token: Secret, expected: Expected, key_of: KeySource, now_s: int) -> Verdict:
     """Whether *token* holds, in the order in which less is believed first: form, algorithm, key, signature, claims."""
-    from jwt import PyJWTError, decode, get_unverified_header
+    from jwt import PyJWTError, get_unverified_header
 
     text = token.reveal()
     if len(text) > MAX_CHARS or text.count(".") != 2:
@@ -82,10 +82,23 @@ def verify(token: Secret, expected: Expected, key_of: KeySource, now_s: int) -> 
     key = key_of(kid, algorithm)
     if isinstance(key, Verdict):
         return key
+    claims = signed_claims(text, key, algorithm)
+    if claims is None:
+        return Verdict(reason="signature")
+    fault = _fault_of_claims(claims, expected, algorithm, now_s)
+    return Verdict(reason=fault) if fault else Verdict(subject=claims["sub"])
+
+
+def signed_claims(token: str, key: PublicKey, algorithm: str) -> dict[str, Any] | None:
+    """
+    What a token says, where its signature holds under *key* and *algorithm*; else None. The claims themselves are still
+    to be compared, by the clock that was given (RFC 8725 section 3.1).
+    """
+    from jwt import PyJWTError, decode
+
     try:
-        # Times are compared below, by the clock that was given.
         claims: dict[str, Any] = decode(
-            text,
+            token,
             key,
             algorithms=[algorithm],
             options={
@@ -100,9 +113,8 @@ def verify(token: Secret, expected: Expected, key_of: KeySource, now_s: int) -> 
             },
         )
     except (PyJWTError, ValueError, TypeError, RecursionError):
-        return Verdict(reason="signature")
-    fault = _fault_of_claims(claims, expected, algorithm, now_s)
-    return Verdict(reason=fault) if fault else Verdict(subject=claims["sub"])
+        return None
+    return claims
 
 
 def _fault_of_claims(claims: Mapping[str, Any], expected: Expected, algorithm: str, now_s: int) -> str:

@@ -19,7 +19,7 @@ from quitclaim.domain.security_events import (
     SetRefused,
     Transmitter,
 )
-from quitclaim.providers.id_token import KINDS, SKEW_S, KeySource, Verdict
+from quitclaim.providers.id_token import KINDS, SKEW_S, KeySource, Verdict, signed_claims
 
 MAX_CHARS: Final = 64 * 1024
 TYPES: Final = frozenset({"SECEVENT+JWT", "APPLICATION/SECEVENT+JWT", "JWT"})
@@ -35,7 +35,7 @@ def read(text: str, spec: Transmitter, key_of: KeySource, now_s: int) -> Securit
     What the token *text* says, or why it is not believed. Raises `KeyUnavailableError`: the issuer's keys cannot be had
     now, so nobody can say.
     """
-    from jwt import PyJWTError, decode, get_unverified_header
+    from jwt import PyJWTError, get_unverified_header
 
     if len(text) > MAX_CHARS or text.count(".") != 2:
         return SetRefused(SetFault.INVALID_REQUEST, "The body is no security event token.")
@@ -55,23 +55,8 @@ def read(text: str, spec: Transmitter, key_of: KeySource, now_s: int) -> Securit
         if key.busy:
             raise KeyUnavailableError("The issuer's keys are not available now.")
         return SetRefused(SetFault.INVALID_KEY, "The key is not one of the issuer's.")
-    try:
-        claims: dict[str, Any] = decode(
-            text,
-            key,
-            algorithms=[algorithm],
-            options={
-                "verify_signature": True,
-                "verify_aud": False,
-                "verify_iss": False,
-                "verify_exp": False,
-                "verify_iat": False,
-                "verify_nbf": False,
-                "verify_sub": False,
-                "verify_jti": False,
-            },
-        )
-    except (PyJWTError, ValueError, TypeError, RecursionError):
+    claims = signed_claims(text, key, algorithm)
+    if claims is None:
         return SetRefused(SetFault.INVALID_KEY, "The signature does not hold.")
     return _judged(claims, spec, now_s)
 
