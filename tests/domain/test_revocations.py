@@ -26,6 +26,7 @@ from quitclaim.domain.revocations import (
     claim_end,
     deadline_of,
     family_of,
+    given_back_until,
     is_poison,
     kinds_of,
     material_of,
@@ -173,6 +174,17 @@ def test_I_8_nobody_sends_at_the_deadline_and_it_expires_a_guard_later(off):
 
     assert (next_step(item, deadline + off) is Step.CLAIM) is (off < 0)
     assert (next_step(item, deadline + GUARD_MS + off) is Step.EXPIRE) is (off >= 0)
+
+
+@pytest.mark.rule("I-18", "F-51")
+@pytest.mark.parametrize("off", AROUND)
+def test_what_has_no_time_for_a_call_is_not_due_before_its_deadline(off):
+    """The shortest call still fits: due as it was. It does not: a new claim would only be given back as well."""
+    item = a_revocation()
+    deadline, due = item.deadline or 0, item.next
+    last = deadline - REVOKE_CALL_MIN_MS
+
+    assert given_back_until(item, last + off) == (due if off <= 0 else deadline)
 
 
 @pytest.mark.rule("F-64", "U-17")

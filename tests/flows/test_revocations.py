@@ -335,6 +335,7 @@ def test_no_call_is_sent_that_does_not_fit_before_the_deadline(world: World) -> 
     world.clock.move(ms=DEADLINE_MS - 2 * SECOND)
 
     assert world.sweep().given_back == 1
+    assert world.sweep().claimed == 0, "nor is it claimed again, which could only end the same way"
 
     assert "/revoke" not in world.server.asked
 

@@ -185,10 +185,10 @@ def test_a_worker_that_crashes_is_reported_and_replaced(stack: LocalStack) -> No
         assert client.get("/open/x?do=exit").status_code == 503
         assert client.get("/open/x").status_code == 200
 
-    report = stack.logs()["supervisor"].read_text()
-    assert "worker echo-" in report
-    assert "ended with status 3" in report
-    assert "these are my last words" in report
+    report = stack.logs()["supervisor"]
+    soon(lambda: "these are my last words" in report.read_text())
+    assert "worker echo-" in report.read_text()
+    assert "ended with status 3" in report.read_text()
 
 
 def test_an_asynchronous_invocation_is_answered_at_once(stack: LocalStack, ticks: Path) -> None:

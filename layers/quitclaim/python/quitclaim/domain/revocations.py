@@ -263,6 +263,17 @@ def call_limit_ms(now: int, lease_until: int) -> int | None:
     return limit if limit >= REVOKE_CALL_MIN_MS else None
 
 
+def given_back_until(revocation: Revocation, now: int) -> int:
+    """
+    When an item that no call was sent for is due again: at once, or not before its deadline, if a new claim of it would
+    have no time for a call either.
+    """
+    deadline = now if revocation.deadline is None else revocation.deadline
+    if call_limit_ms(now, claim_end(now, deadline)) is None:
+        return deadline
+    return now if revocation.next is None else revocation.next
+
+
 def is_poison(revocation: Revocation) -> bool:
     """
     It keeps killing its worker: more claims than are explained by counted attempts, and by those that the worker gave

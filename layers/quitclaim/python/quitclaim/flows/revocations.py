@@ -38,6 +38,7 @@ from quitclaim.domain.revocations import (
     Settlement,
     Step,
     call_limit_ms,
+    given_back_until,
     is_poison,
     next_step,
     retry_at,
@@ -488,7 +489,8 @@ def _settlement_of(
     revocation, now = claim.revocation, world.clock.now()
     if answer is None:
         swept.given_back += 1
-        return world.store.defer(claim, attempts=revocation.attempts, next_at=revocation.next or now, excused=True)
+        due = given_back_until(revocation, now)
+        return world.store.defer(claim, attempts=revocation.attempts, next_at=due, excused=True)
     match settlement(revocation, answer):
         case Settlement.CONFIRMED:
             swept.confirmed += 1
