@@ -54,12 +54,13 @@ LEAST: Final[Mapping[str, tuple[int, int]]] = {
     "T-2 distinct states": (200_000, 5_000_000),
     "T-3 stateful steps": (300 * 60, 5_000 * 100),
     "T-4 provider faults": (64, 64),
+    "T-4 stopped meanwhile": (192, 192),
     "T-5 deadlines": (100, 100),
     "T-6 two runs at once": (4_000, 4_000),
     "T-6 schedules in disorder": (3_000, 3_000),
     "T-7 one call fails": (5_000, 5_000),
     "T-7 outage of ten minutes": (3_000, 3_000),
-    "T-7 three calls in ten fail": (1_000, 1_000),
+    "T-7 three calls in ten fail": (1_000, 20_000),
     "T-9 keys away": (3_000, 3_000),
     "T-9 wrong keys": (250, 250),
     "T-9 keys turn": (300, 300),
@@ -67,7 +68,8 @@ LEAST: Final[Mapping[str, tuple[int, int]]] = {
     "T-11 double and MiniStack": (2_000, 20_000),
     "T-12 runs with canaries": (1_000, 1_000),
     "T-13 mutants": (600, 600),
-    "T-14 model states": (90_000, 90_000),
+    "T-14 model states": (90_000, 1_000_000),
+    "T-16 random histories": (1_000, 10_000),
 }
 """Cases that a whole run has at least: in CI, and nightly."""
 

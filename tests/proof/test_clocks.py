@@ -22,7 +22,7 @@ from tests.proof.world import PatientDeadline, World
 SECOND_MS: Final = 1_000
 SKEWS_MS: Final = tuple(sign * each * SECOND_MS for each in (1, 30, 300) for sign in (1, -1))
 JUMP_MS: Final = -HOUR_MS
-ORDERS_PER_SKEW: Final = 60 if NIGHTLY else 3
+ORDERS_PER_SKEW: Final = 20 if NIGHTLY else 3
 DEAD_ON_ARRIVAL: Final = "A-3"
 """
 What clocks that differ can bring about: a grant whose exchange began, by its own clock, after a wide revocation was

@@ -11,7 +11,7 @@ from tests.proof.scripts import SITUATIONS, Situation, handler_reconcile, handle
 from tests.proof.search import Bench, crash_points, crashed_at, points
 from tests.proof.world import GUARD_STEP_MS
 
-DOUBLE_PER_SITUATION = 700 if NIGHTLY else 60
+DOUBLE_PER_SITUATION = 100 if NIGHTLY else 60
 BEHIND_PER_SITUATION = None if NIGHTLY else 10
 RUNS_BEHIND = (0, 1)
 """What the index does not show: what this run changed, and what the run before it changed."""

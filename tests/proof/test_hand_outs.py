@@ -28,7 +28,7 @@ from tests.proof.stepping import Call, Process, explore
 from tests.proof.table import TableCall
 from tests.proof.world import Ports, World
 
-HISTORIES: Final = 2_000 if NIGHTLY else 1_000
+HISTORIES: Final = 10_000 if NIGHTLY else 1_000
 CHUNKS: Final = 20
 REFS: Final = (REF, SECOND)
 STEPS_MS: Final = (SAVED_RECENTLY_MS, REFRESH_LEASE_MS + GUARD_MS, HOUR_MS - SOFT_MARGIN_MS, HOUR_MS)

@@ -39,7 +39,7 @@ from tests.proof.test_schedules import EVERY_MINUTE, SCHEDULES
 from tests.proof.upkeep import run_reconcile, run_sweep
 from tests.proof.world import PatientDeadline, World
 
-PER_SITUATION: Final = 60 if NIGHTLY else 6
+PER_SITUATION: Final = 20 if NIGHTLY else 6
 READERS: Final = {
     "revoke": "as_revocation",
     "exchange": "as_exchange",

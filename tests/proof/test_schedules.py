@@ -18,7 +18,7 @@ from tests.proof.stepping import explore
 from tests.proof.upkeep import run_maintain, run_reconcile, run_sweep
 from tests.proof.world import World
 
-LIMIT_PER_PAIR: Final = 2_000 if NIGHTLY else 12
+LIMIT_PER_PAIR: Final = 300 if NIGHTLY else 12
 LAGS: Final = (0, 1, 4)
 """How many changes the index is behind what lies in the table."""
 

@@ -28,7 +28,7 @@ WRITE: Final = (TableFault.CONFLICT, TableFault.LOST, TableFault.APPLIED)
 BATCH: Final = (*WRITE, TableFault.PARTLY_APPLIED, TableFault.PARTLY_BUSY)
 READ: Final = (TableFault.LOST,)
 OUTAGE_MS: Final = 10 * MINUTE
-RANDOM_PER_SITUATION: Final = 180 if NIGHTLY else 12
+RANDOM_PER_SITUATION: Final = 70 if NIGHTLY else 12
 SHARE: Final = 0.3
 SCHEDULED: Final = frozenset({"new life"})
 """Handlers with a schedule's run inside: what a run could not claim, the next one takes up, and not the same one."""
