@@ -90,6 +90,11 @@ proof: setup ## crash points, interleavings, faults, clocks, mutants and the mod
 proof-nightly: setup ## the same to its full extent, technique by technique; hours
 	@$(PY) -m tests.proof.nightly
 
+.PHONY: webhooks-nightly
+webhooks-nightly: setup ## webhooks to their full extent: 2,000 deliveries, workers killed on the way; 100,000 mutated requests
+	@QUITCLAIM_DELIVERIES=2000 $(PY) -m pytest tests/story/test_webhooks.py
+	@QUITCLAIM_MUTATIONS=100000 $(PY) -m pytest tests/flows/test_webhooks.py tests/functions/test_webhook.py --timeout 3600
+
 .PHONY: screenshots
 screenshots: setup ## take the pictures in docs/img again (needs Debian's chromium and chromium-driver)
 	@QUITCLAIM_SCREENSHOTS=docs/img $(PY) -m pytest -q tests/browser -k screenshots

@@ -1,4 +1,4 @@
-"""Prints the table of providers after a run; here, since the process that leads the others loads nothing deeper."""
+"""Prints figures and the table of providers; here, since the process that leads the others loads nothing deeper."""
 
 from typing import Any
 
@@ -14,7 +14,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """One row a provider."""
+    """What tests have to say of their run (`record_property("figure", …)`); one row a provider."""
+    passed = terminalreporter.stats.get("passed", [])
+    figures = [said for report in passed for name, said in report.user_properties if name == "figure"]
+    if figures:
+        terminalreporter.section("figures")
+    for said in figures:
+        terminalreporter.write_line(said)
     rows = table.table()
     if not rows:
         return

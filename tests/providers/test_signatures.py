@@ -7,8 +7,9 @@ import base64
 import hmac
 import json
 import time
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import slack_sdk.signature
@@ -370,6 +371,17 @@ def instant(at: int) -> Any:
     return datetime.fromtimestamp(at // 1000, UTC)
 
 
+@pytest.mark.parametrize(
+    "peer", ["standardwebhooks", "svix", "stripe", "slack_sdk", "cryptography", "PyJWT", "jwcrypto"]
+)
+def test_the_table_of_peers_names_each(peer: str) -> None:
+    """docs/interop.md: who else signs or verifies, and where each published example stands."""
+    page = (Path(__file__).parents[2] / "docs" / "interop.md").read_text(encoding="utf-8")
+
+    assert f"[`{peer}`](" in page
+    assert [name for name, each in {**PUBLISHED, "Meta": META}.items() if f"]({each.published})" not in page] == []
+
+
 # --- what providers publish ------------------------------------------------------------------------------------------
 
 SLASH_COMMAND = (
@@ -382,82 +394,114 @@ BOX_BODY = (
     b'{"type":"webhook_event","webhook":{"id":"1234567890"},"trigger":"FILE.UPLOADED",'
     b'"source":{"id":"1234567890","type":"file","name":"Test.txt"}}'
 )
-PUBLISHED = {
-    "GitHub": (
+
+
+@dataclass(frozen=True)
+class Example:
+    """A signed request that somebody else has published, and where."""
+
+    provider: str
+    at: int
+    secret: str
+    headers: dict[str, str]
+    body: bytes
+    published: str
+
+
+BOX_HEADERS = {
+    "box-delivery-timestamp": "2020-01-01T00:00:00-07:00",
+    "box-signature-primary": "6TfeAW3A1PASkgboxxA5yqHNKOwFyMWuEXny/FPD5hI=",
+    "box-signature-secondary": "v+1CD1Jdo3muIcbpv5lxxgPglOqMfsNHPV899xWYydo=",
+}
+BOX_TESTS = "https://github.com/box/box-python-sdk/blob/b858596aa61a23c39ca0978109aea76c1de111ec/test/unit/object/test_webhook.py"
+PUBLISHED: Final = {
+    "GitHub": Example(
         "github",
-        b"Hello, World!",
-        {"x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"},
-        "It's a Secret to Everybody",
         NOW,
+        "It's a Secret to Everybody",
+        {"x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"},
+        b"Hello, World!",
+        "https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries",
     ),
-    "Slack": (
+    "Octokit": Example(
+        "github-app",
+        NOW,
+        "mysecret",
+        {"x-hub-signature-256": "sha256=4864d2759938a15468b5df9ade20bf161da9b4f737ea61794142f3484236bda3"},
+        b'{"foo":"bar"}',
+        "https://github.com/octokit/webhooks-methods.js/blob/main/test/sign.test.ts",
+    ),
+    "Slack": Example(
         "slack",
-        SLASH_COMMAND,
+        1_531_420_618_000,
+        "8f742231b10e8888abcd99yyyzzz85a5",
         {
             "x-slack-request-timestamp": "1531420618",
             "x-slack-signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
         },
-        "8f742231b10e8888abcd99yyyzzz85a5",
-        1_531_420_618_000,
+        SLASH_COMMAND,
+        "https://docs.slack.dev/authentication/verifying-requests-from-slack",
     ),
-    "Standard Webhooks": (
+    "Svix": Example(
         "gitlab",
-        b'{"event_type":"ping","data":{"success":true}}',
+        1_731_705_121_000,
+        "whsec_plJ3nmyCDGBKInavdOK15jsl",
         {
             "webhook-id": "msg_loFOjxBNrRLzqYUf",
             "webhook-timestamp": "1731705121",
             "webhook-signature": "v1,rAvfW3dJ/X/qxhsaXPOyyCGmRKsaKWcsNccKXlIktD0=",
         },
-        "whsec_plJ3nmyCDGBKInavdOK15jsl",
-        1_731_705_121_000,
+        b'{"event_type":"ping","data":{"success":true}}',
+        "https://docs.svix.com/receiving/verifying-payloads/how-manual",
     ),
-    "Svix": (
+    "Standard Webhooks": Example(
         "gitlab",
-        b'{"test": 2432232314}',
+        1_614_265_330_000,
+        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
         {
             "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
             "webhook-timestamp": "1614265330",
             "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
         },
-        "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
-        1_614_265_330_000,
+        b'{"test": 2432232314}',
+        "https://github.com/standard-webhooks/standard-webhooks/blob/main/libraries/python/tests/test_webhooks.py",
     ),
-    "Box, primary": (
-        "box",
-        BOX_BODY,
-        {
-            "box-delivery-timestamp": "2020-01-01T00:00:00-07:00",
-            "box-signature-primary": "6TfeAW3A1PASkgboxxA5yqHNKOwFyMWuEXny/FPD5hI=",
-            "box-signature-secondary": "v+1CD1Jdo3muIcbpv5lxxgPglOqMfsNHPV899xWYydo=",
-        },
-        "SamplePrimaryKey",
-        1_577_862_000_000,
-    ),
-    "Box, secondary": (
-        "box",
-        BOX_BODY,
-        {
-            "box-delivery-timestamp": "2020-01-01T00:00:00-07:00",
-            "box-signature-primary": "6TfeAW3A1PASkgboxxA5yqHNKOwFyMWuEXny/FPD5hI=",
-            "box-signature-secondary": "v+1CD1Jdo3muIcbpv5lxxgPglOqMfsNHPV899xWYydo=",
-        },
-        "SampleSecondaryKey",
-        1_577_862_000_000,
-    ),
+    "Box, primary": Example("box", 1_577_862_000_000, "SamplePrimaryKey", BOX_HEADERS, BOX_BODY, BOX_TESTS),
+    "Box, secondary": Example("box", 1_577_862_000_000, "SampleSecondaryKey", BOX_HEADERS, BOX_BODY, BOX_TESTS),
 }
+META: Final = Example(
+    "facebook",
+    NOW,
+    "secret",
+    {"content-type": "application/x-www-form-urlencoded"},
+    b"signed_request=vlXgu64BQGFSQrY0ZcJBZASMvYvTHu9GQ0YM9rjPSso"
+    b".eyJhbGdvcml0aG0iOiJITUFDLVNIQTI1NiIsIjAiOiJwYXlsb2FkIn0",
+    "https://developers.facebook.com/docs/authentication/canvas",
+)
 
 
 @pytest.mark.rule("S-9")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_example_that_a_provider_publishes_holds(name: str) -> None:
     """And with one byte changed it does not."""
-    provider, body, headers, secret, at = PUBLISHED[name]
-    spec, request = spec_of(provider).signature, a_request(body)
+    said = PUBLISHED[name]
+    spec, request = spec_of(said.provider).signature, replace(a_request(said.body), headers=said.headers)
+    changed = replace(request, body=said.body + b"\n")
 
-    assert isinstance(judged(spec, replace(request, headers=headers), secret, now=at), Believed)
-    assert judged(spec, replace(request, headers=headers, body=body + b"\n"), secret, now=at) == refused(
-        RefusalReason.SIGNATURE_WRONG
-    )
+    assert isinstance(judged(spec, request, said.secret, now=said.at), Believed)
+    assert judged(spec, changed, said.secret, now=said.at) == refused(RefusalReason.SIGNATURE_WRONG)
+    assert judged(spec, request, OTHER, now=said.at) == refused(RefusalReason.SIGNATURE_WRONG)
+
+
+@pytest.mark.rule("S-9")
+def test_the_signed_request_that_meta_publishes_holds() -> None:
+    """And with one byte changed it does not."""
+    request = replace(a_request(META.body), headers=META.headers)
+
+    assert isinstance(a_hook(META.provider, META.secret).read(request, META.at), Taken)
+    assert a_hook(META.provider, OTHER).read(request, META.at) == refused(RefusalReason.SIGNATURE_WRONG)
+    changed = replace(request, body=META.body.replace(b"IjAi", b"IjEi"))
+    assert a_hook(META.provider, META.secret).read(changed, META.at) == refused(RefusalReason.SIGNATURE_WRONG)
 
 
 @pytest.mark.rule("S-9", "RB-68")

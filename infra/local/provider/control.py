@@ -98,6 +98,11 @@ class ProviderControl:
         tokens: list[str] = self._ask("issue", asked)["refresh_tokens"]
         return tokens
 
+    def person(self, username: str) -> str:
+        """The id of a person whom nobody signs in as; made, if there is none of that name."""
+        sub: str = self._ask("person", {"username": username})["sub"]
+        return sub
+
     def introspect(self, token: str) -> bool:
         """Is the access token active?"""
         active: bool = self._ask("introspect", {"token": token})["active"]

@@ -106,6 +106,14 @@ def issue(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 @control
+def person(asked: dict[str, Any]) -> dict[str, Any]:
+    """One more person, without a password: nobody signs in as them, but a client may have grants of them."""
+    name = asked["username"]
+    user, _ = get_user_model().objects.get_or_create(username=name, defaults={"email": f"{name}@provider.example"})
+    return {"sub": str(user.pk)}
+
+
+@control
 def introspect(asked: dict[str, Any]) -> dict[str, Any]:
     """The toolkit's own word on an access token."""
     return {"active": json.loads(IntrospectTokenView.get_token_response(asked["token"]).content)["active"]}
@@ -192,6 +200,7 @@ urlpatterns = [
     path("static/<path:path>", serve, {"insecure": True}),
     path("_control/register", register),
     path("_control/issue", issue),
+    path("_control/person", person),
     path("_control/introspect", introspect),
     path("_control/try-refresh", try_refresh),
     path("_control/ledger", ledger),
