@@ -5,6 +5,7 @@ exhaustively beside this file.
 """
 
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.flows.status import status
 from quitclaim.flows.tokens import hand_out
 from tests.proof.judge import faults_at_rest, faults_of_state
-from tests.proof.ledger import Fault, Kind, Refreshing
+from tests.proof.ledger import Fault, Kind, Ledger, Refreshing
 from tests.proof.recovery import to_rest
 from tests.proof.scripts import (
     HOUR_MS,
@@ -41,7 +42,7 @@ from tests.proof.scripts import (
     handler_token,
 )
 from tests.proof.situations import TENANT, handler_sweep_of
-from tests.proof.stepping import Process
+from tests.proof.stepping import Process, explore
 from tests.proof.world import Ports, World
 
 WIDE = Kind(Refreshing.STATIC, Reach.AUTHORIZATION)
@@ -166,6 +167,44 @@ def test_rb_22_a_settled_revocation_does_not_open_the_account_to_another_one_on_
 
     assert isinstance(refusal, GrantNotInstalledError)
     assert faults_of_state(world) == []
+
+
+@pytest.mark.parametrize("reach", [Reach.AUTHORIZATION, Reach.ACCOUNT])
+def test_of_two_last_sharers_that_stop_at_once_exactly_one_revokes(monkeypatch: pytest.MonkeyPatch, reach: Reach):
+    """
+    In every order of the two stops, and then of the two revocations: one request ends the grants of both, the other
+    finds nothing alive, and both are told as confirmed (docs/decisions/0030).
+    """
+    world = World(Kind(Refreshing.STATIC, reach))
+    connected(world)
+    connected(world, OTHER)
+    saved, ended = world.save(), []
+    revoke = Ledger.revoke
+    monkeypatch.setattr(Ledger, "revoke", lambda ledger, name: ended.append(revoke(ledger, name)) or ended[-1])
+    stops = (handler_disconnect(), handler_disconnect(OTHER))
+    sweeps = (handler_sweep_of(REF), handler_sweep_of(OTHER))
+    states: set[str] = set()
+
+    def both(handlers: tuple[Handler, Handler], saved: Any) -> list[Process]:
+        world.restore(saved)
+        ended.clear()
+        return [world.process(f"p{at}", handler) for at, handler in enumerate(handlers)]
+
+    def after_the_stops(_: list[Process], __: list[int]) -> None:
+        stopped = world.save()
+        explore(lambda: both(sweeps, stopped), after_the_sweeps)
+
+    def after_the_sweeps(_: list[Process], __: list[int]) -> None:
+        world.run(handler_sweep)  # for the one whose claim met the other's
+        states.update(item["state"] for item in world.table.items() if item["ty"] == "revocation")
+        assert sorted(map(len, ended)) == [0, 2]
+        assert alive(world) == []
+
+    runs, is_all = explore(lambda: both(stops, saved), after_the_stops)
+
+    assert is_all
+    assert runs > 1
+    assert states == {"confirmed"}
 
 
 @pytest.mark.rule("RB-23", "RB-24", "U-9")
