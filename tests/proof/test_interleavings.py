@@ -24,7 +24,7 @@ from tests.proof.table import MemoryTable
 
 PAIR_STATES: Final = 400_000 if NIGHTLY else 3_000
 TIME_STATES: Final = 100_000 if NIGHTLY else 1_000
-TRIPLE_STATES: Final = 20_000 if NIGHTLY else 60
+TRIPLE_STATES: Final = 2_000 if NIGHTLY else 60
 LONGER: Final = 4 if NIGHTLY else 1
 """So many states of one meeting; a meeting without states of its own, one by one, has so many orders."""
 SMALL: Final = range(10, 200)
