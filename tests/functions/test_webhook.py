@@ -3,19 +3,22 @@
 import base64
 import json
 import os
-import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import pytest
 from botocore.client import BaseClient
 
 from quitclaim.domain.limits import ACCEPTED_BODY_BYTES
+from quitclaim.domain.webhooks import Incoming
 from tests.fakes.config import spec_with
 from tests.functions.stage import Answer, Stage, sdk, template
+from tests.providers.mutations import KINDS, MUTATIONS, Change, each_of, mutated
 from tests.providers.signing import Signer, a_request
 from tests.runtime.events import Context, http_event
 
@@ -284,44 +287,112 @@ def test_a_cold_start_imports_what_an_hmac_needs() -> None:
 # --- whatever anybody sends ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.rule("S-11")
-def test_no_request_breaks_it(stage: Stage) -> None:
-    """A thousand events of the gateway, each changed somewhere: a refusal, never a 5xx, and nothing is stored."""
-    chance = random.Random("webhook")
-    body, headers = signed(stage, MADE)
-    handler = stage.function("webhook").handler
-    odd: list[Any] = [None, "", "%", "\0", "é\ud800", "x" * 5_000, "=", "/..", "a=1&a=2&=&&" * 300]
-    seen: set[int] = set()
+ODD: Final[list[Any]] = [None, "", "%", "\0", "é\ud800", "x" * 5_000, "=", "/..", "a=1&a=2&=&&" * 300]
+GATEWAY: Final = 12
+"""Ways in which an event is changed as no request can change it, or not alone."""
 
-    for _ in range(1_000):
-        event = http_event("POST", "/webhooks/acme", body=body, headers=headers, routes=template().routes)
-        for _ in range(chance.randint(1, 3)):
-            said = chance.choice(odd)
-            match chance.randrange(7):
-                case 0:
-                    event["body"] = said if said is not None else "!"
-                case 1:
-                    event["isBase64Encoded"] = True
-                    event["body"] = said or "!"
-                case 2:
-                    event["headers"] = {str(name): str(said) for name in [*(event["headers"] or {}), said]}
-                case 3:
-                    event["rawQueryString"] = said
-                    (event["headers"] or {}).pop("x-acme-signature", None)
-                case 4:
-                    method = chance.choice(["GET", "HEAD", "PUT", "POST"])
-                    event["requestContext"]["http"]["method"] = method
-                    (event["headers"] or {}).pop("x-acme-time", None)
-                case 5:
-                    path = f"/webhooks/{said}" if said else "/webhooks/acme/x"
-                    event["rawPath"] = event["requestContext"]["http"]["path"] = path
-                case _:
-                    event["headers"] = None
-        seen.add(handler(event, Context())["statusCode"])
 
-    assert max(seen) < 500, seen
-    assert not [status for status in seen if 200 <= status < 300 and status != 200]
+class Search:
+    """Good events of the gateway, each changed somewhere, and what the function answers."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.handler = stage.function("webhook").handler
+        self.answers: Counter[int] = Counter()
+        body, headers = signed(stage, MADE)
+        self.good = Incoming("POST", "/webhooks/acme", headers, {}, body)
+
+    def send(self, change: Change) -> bool:
+        """Whether there was anything to judge."""
+        kind, place, by, more = change
+        signs = {"x-acme-signature", "x-acme-time"}
+        asked = self.good if kind >= KINDS else mutated(self.good, change)
+        lower = {name.lower(): value for name, value in asked.headers.items()}
+        is_same = asked.body == self.good.body and {name: lower.get(name) for name in signs} == {
+            name: self.good.headers[name] for name in signs
+        }
+        if kind < KINDS and is_same and asked.method == "POST":
+            return False  # only what nobody signs is another: it is believed
+        event = http_event(
+            asked.method,
+            "/webhooks/acme",
+            query=urlencode(asked.query, errors="replace"),
+            headers={name: value for name, value in asked.headers.items() if name},
+            body=asked.body,
+            routes=template().routes,
+        )
+        if kind >= KINDS:
+            self.spoil(event, kind - KINDS, place, ODD[by % len(ODD)], more)
+        answer = self.handler(event, Context())
+        self.answers[answer["statusCode"]] += 1
+        assert answer["statusCode"] < 500, change
+        is_handshake = event["requestContext"]["http"]["method"] == "HEAD"
+        assert answer["statusCode"] >= 400 or (is_handshake and not answer.get("body")), change
+        return True
+
+    def spoil(self, event: dict[str, Any], kind: int, place: int, said: Any, more: bytes) -> None:
+        """Change an event that is good; what is signed is never as it was."""
+        headers, context = dict(event["headers"]), event["requestContext"]
+        name = ("x-acme-signature", "x-acme-time")[place % 2]
+        match kind:
+            case 0:
+                event["body"], event["isBase64Encoded"] = ("!" if said is None else said), False
+            case 1:
+                event["body"], event["isBase64Encoded"] = (said or "!"), True
+            case 2:  # text that is called base64, and base64 that is called text
+                encoded = base64.b64encode(self.good.body).decode()
+                event["body"], event["isBase64Encoded"] = (
+                    (self.good.body.decode(), True) if place % 2 else (encoded, False)
+                )
+            case 3:
+                event["headers"] = {str(each): str(said) for each in [*headers, said]}
+            case 4:
+                event["headers"] = None
+            case 5:  # twice, in two cases: the gateway joins what has one name, and somebody else may not
+                event["headers"] = headers | {name.upper(): headers[name] if place % 3 else str(said)}
+            case 6:
+                event["rawQueryString"] = said
+                event["headers"].pop(name)
+            case 7:
+                context["http"]["method"] = ("GET", "HEAD", "PUT", "post", "DELETE")[place % 5]
+                event["headers"].pop(name)
+            case 8:
+                path = f"/webhooks/{said}" if said else f"/webhooks/acme/{more.hex() or 'x'}"
+                event["rawPath"] = context["http"]["path"] = path
+            case 9:
+                event["body"] = None
+            case 10:  # signed by somebody else, or some other time; in the right form
+                at = self.stage.now() + (1 if place % 2 else -1) * (300_000 + place * 1_000)
+                secrets, at = (("guessed",), self.stage.now()) if place % 3 else ((SECRET,), at)
+                assert SIGNATURE is not None
+                event["headers"] = dict(Signer(SIGNATURE.signature, secrets, at=at).signed(self.good).headers)
+            case _:
+                del event[("headers", "body", "isBase64Encoded")[place % 3]]
+                event["body"] = more.decode("latin-1") + "."
+
+
+@pytest.mark.rule("S-9", "S-11")
+def test_no_request_breaks_it_and_none_is_taken(stage: Stage, record_property: Callable[[str, object], None]) -> None:
+    """10,000 events of the gateway, each changed somewhere: a refusal, never a 5xx, and nothing is stored."""
+    search = Search(stage)
+
+    count = each_of(MUTATIONS, KINDS + GATEWAY, search.send)
+
+    assert count >= MUTATIONS
+    assert set(search.answers) <= {200, 400, 401, 404, 405, 413, 415}
     assert deliveries(stage) == []
+    told = ", ".join(f"{times:,} x {status}" for status, times in search.answers.most_common())
+    record_property("figure", f"{count:,} mutated events through the webhook function: 0 stored, 0 x 5xx; {told}")
+
+
+@pytest.mark.rule("S-9")
+def test_the_search_notices_where_anything_is_taken(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Control: the good event is taken; and with a comparison that says yes to everything, the search fails."""
+    assert post(stage, MADE).status == 200
+    monkeypatch.setattr("quitclaim.providers.signatures.hmac.compare_digest", lambda one, other: True)
+
+    with pytest.raises((AssertionError, ExceptionGroup)):
+        each_of(200, KINDS + GATEWAY, Search(stage).send)
 
 
 @pytest.fixture(autouse=True)

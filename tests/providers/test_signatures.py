@@ -171,6 +171,20 @@ def test_a_time_is_part_of_what_is_signed(provider: str) -> None:
         assert isinstance(judged(spec, each), Refused)
 
 
+@pytest.mark.rule("S-11")
+@pytest.mark.parametrize("provider", HMACS)
+def test_half_a_surrogate_pair_is_no_failure_of_ours(provider: str) -> None:
+    """In any header, the address or the method: a refusal like any other, not an exception."""
+    spec = usable(spec_of(provider).signature)
+    request = Signer(spec).signed(a_request())
+    signed = [name for name in request.headers if name != "content-type"]
+    odd = [replace(request, headers={**request.headers, name: "\ud800"}) for name in signed]
+
+    assert all(isinstance(judged(spec, each), Refused) for each in odd)
+    for each in (replace(request, url=request.url + "\udfff"), replace(request, method="\ud800")):
+        judged(spec, each)
+
+
 def test_a_time_inside_the_body_is_read_once_the_body_is_believed() -> None:
     """Linear signs it there: the header beside it, which nobody signed, says nothing."""
     spec = spec_of("linear").signature

@@ -41,6 +41,7 @@ from quitclaim.providers.signatures import (
     Judged,
     SignatureSpec,
     TimestampSpec,
+    as_bytes,
     as_text,
     at_path,
     instant_of,
@@ -253,7 +254,7 @@ class ProviderHook:
         if shake.token_parameter is not None:
             token = self._keys.verify_token
             given = request.query.get(shake.token_parameter, "")
-            if token is None or not hmac.compare_digest(given.encode(), token().reveal().encode()):
+            if token is None or not hmac.compare_digest(as_bytes(given), token().reveal().encode()):
                 return Refused(RefusalReason.HANDSHAKE)
         match shake.kind:
             case "echo":
@@ -267,7 +268,7 @@ class ProviderHook:
                 if self._keys.verify_token is None:
                     return Refused(RefusalReason.HANDSHAKE)
                 signed = asked + self._keys.verify_token().reveal() + request.url.partition("?")[0]
-                return _answer(shake, hashlib.sha256(signed.encode()).hexdigest())
+                return _answer(shake, hashlib.sha256(as_bytes(signed)).hexdigest())
 
     def _unsigned_handshake(self, request: Incoming, now: int) -> Read | None:
         """A POST that nobody can have signed yet. It has no effect, and what it is answered says nothing."""
@@ -342,7 +343,7 @@ class ProviderHook:
                 # Apple writes the event into its token as text that is JSON once more.
                 said = dict(judged.claims or {})
                 inner = said.get("events")
-                return said | {"events": parsed(inner.encode())} if isinstance(inner, str) else said
+                return said | {"events": parsed(as_bytes(inner))} if isinstance(inner, str) else said
             case "form":
                 try:
                     return dict(parse_qsl(request.body.decode(), keep_blank_values=True, max_num_fields=1_000))
@@ -356,7 +357,7 @@ class ProviderHook:
         path, expected = self._spec.subscription, self._keys.hook_id
         if path is None or expected is None:
             return True
-        return hmac.compare_digest((text_at(content, path) or "").encode("utf-8", "surrogatepass"), expected.encode())
+        return hmac.compare_digest(as_bytes(text_at(content, path) or ""), expected.encode())
 
     def _taken(self, request: Incoming, content: Any, judged: Believed, now: int) -> Read:
         elements = list(_elements(self._spec.event, content))
