@@ -356,6 +356,9 @@ class Impersonated:
                     _put(body, each.parameter, VALUES[each.name])
             if self.spec.identity.in_token_response is not None:
                 _put(body, self.spec.identity.in_token_response, self.quirks.account)
+            for each in self.spec.identity.also:
+                if each.in_token_response is not None:
+                    _put(body, each.in_token_response, name_at(self.spec, each.kind))
         scopes = ["read", "write"]
         _put(
             body,
@@ -400,6 +403,9 @@ class Impersonated:
         if self.spec.identity.field.startswith("0."):
             body = [{}]
         _put(body, self.spec.identity.field, token.account)
+        for each in self.spec.identity.also:
+            if each.field is not None and each.field.replace("*", "0") != self.spec.identity.field:
+                _put(body, each.field.replace("*", "0"), name_at(self.spec, each.kind))
         return httpx.Response(200, json=body)
 
     # --- revocation ---
@@ -523,6 +529,14 @@ class Impersonated:
             return httpx.Response(401)
         status, body = self.quirks.unknown_token
         return httpx.Response(status, json=body)
+
+
+def name_at(spec: ProviderSpec, kind: str) -> str:
+    """What the account of whoever connects is called as well."""
+    for each in spec.identity.also:
+        if each.kind == kind and (each.field or "").replace("*", "0") == spec.identity.field:
+            return "731"  # one place says both
+    return f"{kind}-9"
 
 
 def _put(body: Any, path: str, value: Any) -> None:

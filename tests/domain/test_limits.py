@@ -112,6 +112,7 @@ def test_counts_have_the_values_that_were_checked():
 def test_a_webhook_is_bounded_in_every_direction():
     """64 KiB prepared, 100 accounts, 64 fields, 32 KiB a text; 256 KiB of a body kept, 6 MiB taken, 32 levels read."""
     assert (limits.PREPARED_BYTES, limits.EVENT_TEXT_BYTES) == (64 * 1024, 32 * 1024)
+    assert limits.ACCOUNT_NAMES == 10
     assert (limits.EVENT_ACCOUNTS, limits.EVENT_FIELDS, limits.EVENTS_AT_ONCE, limits.JSON_LEVELS) == (
         100,
         64,

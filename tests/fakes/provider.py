@@ -63,6 +63,8 @@ class AcmeServer:
     gives_again: str | None = None
     """The refresh token that whoever agrees once more is given."""
     extra: dict[str, Any] = field(default_factory=dict)
+    me: dict[str, Any] = field(default_factory=dict)
+    """What `/me` says beside the account."""
     now_s: int = 1_800_000_000
     """Its own clock."""
     key_set: dict[str, Any] = field(default_factory=lambda: published(key("k1")))
@@ -217,7 +219,7 @@ class AcmeServer:
         token = self.ledger.get(request.headers["authorization"].removeprefix("Bearer "))
         if token is None or token.state != "live":
             return httpx.Response(401, headers={"WWW-Authenticate": "Bearer"})
-        return _said(200, {"sub": token.account})
+        return _said(200, {"sub": token.account} | self.me)
 
     def _revoke(self, request: httpx.Request) -> httpx.Response:
         request_of = self.spec.revocation.request

@@ -99,7 +99,7 @@ def inbox(world: World) -> Inbox:
     return Inbox(world)
 
 
-MESSAGE = {"event_id": "Ev1", "event": {"type": "message"}, "authorizations": [{"user_id": "U1"}]}
+MESSAGE = {"event_id": "Ev1", "event": {"type": "message"}, "team_id": "T1"}
 
 
 @pytest.mark.rule("M-60", "RB-63")
@@ -114,7 +114,7 @@ def test_an_event_is_durable_before_it_is_answered(inbox: Inbox) -> None:
     now = inbox.world.clock.now()
     assert (delivery.state, delivery.received, delivery.next) == (DeliveryState.ACCEPTED, now, now + FORWARD_MS)
     prepared, raw = inbox.vault.open_delivery("slack", delivery.digest, delivery.body)
-    assert (prepared.kind, prepared.accounts, json.loads(raw)) == ("message", ("U1",), MESSAGE)
+    assert (prepared.kind, prepared.accounts, json.loads(raw)) == ("message", ("T1",), MESSAGE)
     assert inbox.forward.sent == [("slack", delivery.digest)]
     assert inbox.told == [("message", True)]
 
@@ -157,7 +157,7 @@ def test_equal_ids_of_two_accounts_are_two_events(inbox: Inbox) -> None:
     inbox.hooks.specs["other"] = inbox.hooks.specs["slack"]
 
     inbox.take("slack", MESSAGE)
-    inbox.take("slack", MESSAGE | {"authorizations": [{"user_id": "U2"}]})
+    inbox.take("slack", MESSAGE | {"team_id": "T2"})
     inbox.take("other", MESSAGE)
 
     assert len(inbox.stored()) == 3
@@ -227,13 +227,15 @@ def test_a_handshake_leaves_no_trace_unless_it_brings_the_key(inbox: Inbox) -> N
 @pytest.mark.rule("M-72", "M-77", "M-78")
 def test_a_provider_that_sends_again_is_asked_to_where_the_catalogue_says_so(inbox: Inbox) -> None:
     """No connection of the account can take it now: 503, and nothing is stored; else it is taken like any other."""
-    inbox.hooks.specs["again"] = ("slack", replace(spec_of("slack"), unready="retry"))
+    spec = replace(spec_of("slack"), unready="retry")
+    event = replace(spec.event, accounts=((None, ("team_id",)),))
+    inbox.hooks.specs["again"] = ("slack", replace(spec, event=event))
 
     with pytest.raises(WebhookAccountNotReadyError):
         inbox.take("again", MESSAGE)
     assert inbox.stored() == []
 
-    digest = inbox.vault.account_digest("again", "U1")
+    digest = inbox.vault.account_digest("again", "T1")
     inbox.world.stand_in.plant(account_key("again", digest), ty="account", live=1, parked=0, v=1)
     assert inbox.take("again", MESSAGE) == Received(200, accepted=1)
 

@@ -34,7 +34,12 @@ HOOK: Final[dict[str, Any]] = {
         {"kind": "echo", "parameter": "challenge", "token_parameter": "token", "member": "challenge"},
         {"kind": "challenge", "when": {"type": "check"}, "signed": True},
     ],
-    "event": {"id": ["id"], "kind": ["type"], "accounts": ["user"], "occurred_at": {"path": "at", "unit": "ms"}},
+    "event": {
+        "id": ["id"],
+        "kind": ["type"],
+        "accounts": {"user": ["user"]},
+        "occurred_at": {"path": "at", "unit": "ms"},
+    },
     "deauthorizations": [{"when": {"type": "user.left"}}],
 }
 SECRET: Final = "webhook-secret-canary"

@@ -30,7 +30,7 @@ ENTRY: dict[str, Any] = {
         "permanent_errors": [{"status": [404]}],
         "reach": "family",
     },
-    "identity": {"url": "https://acme.example.com/me", "field": "sub"},
+    "identity": {"kind": "user", "url": "https://acme.example.com/me", "field": "sub"},
 }
 CLIENT = ProviderClient("acme-web", "acme", "client-1", "ssm:/q/secret", ("read", "write"))
 SECRET = Secret("client-secret-canary")

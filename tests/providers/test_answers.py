@@ -611,6 +611,21 @@ def test_whose_grant_it_is(spec, answer, outcome, account):
     assert judged.reason or judged.outcome is IdentityOutcome.READ
 
 
+def test_what_an_account_is_called_as_well(spec_with):
+    """Each path that says something, a list's elements each; so many at most, and no empty or odd one."""
+    kinds = {"team": {"field": "teams.*.id"}, "payer": {"field": "payer"}, "every": {"field": "all.*"}}
+    accounts = {kind: [kind] for kind in kinds}
+    hook = {"signature": {"scheme": "hmac", "headers": ["x-s"]}, "event": {"accounts": accounts}}
+    spec = spec_with({"identity.also": kinds, "webhook": hook})
+
+    def named(said):
+        return judge_identity(spec, answered({"sub": "u1"} | said)).names
+
+    assert named({"teams": [{"id": "T1"}, {"id": 2}, {}, "x"], "payer": "P"}) == {"team\nT1", "team\n2", "payer\nP"}
+    assert named({"teams": {"id": "T1"}, "payer": ["P"], "all": ["a", "", True, {}]}) == {"every\na"}
+    assert len(named({"all": [f"n{number}" for number in range(50)]})) == 10
+
+
 # --- small parts --------------------------------------------------------------------------------------------------
 
 DATE = "Mon, 30 Nov 2026 10:00:00 GMT"

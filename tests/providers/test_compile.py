@@ -39,6 +39,14 @@ def signed(text: str, **more: Any) -> dict[str, Any]:
     return {"signature": {**HOOK["signature"], "signed": text, **more}}
 
 
+TEAM = {"team": {"field": "team.id"}}
+
+
+def naming(**accounts: str) -> dict[str, Any]:
+    """A webhook block whose events name whom they concern so, by kind."""
+    return {**HOOK, "event": {"accounts": {kind: [path] for kind, path in accounts.items()}}}
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -120,6 +128,33 @@ def signed(text: str, **more: Any) -> dict[str, Any]:
         ({"webhook": {"signature": {"scheme": "secret"}}}, "webhook.signature.member is missing"),
         ({"webhook": {"signature": {"scheme": "jws", "member": "payload"}}}, "webhook.signature.jwks_url and issuer"),
         ({"webhook": HOOK | {"event": {"form": "claims"}}}, "webhook.event.form is claims, which only a signed token"),
+        (
+            {"webhook": naming(team="team")},
+            "webhook.event.accounts.team is no kind of account that the identity stores",
+        ),
+        (
+            {"webhook": naming(user="u"), "identity": REMOVED, "revocation.reach": "token"},
+            "webhook.event.accounts.user",
+        ),
+        ({"webhook": naming(user="u"), "identity.kind": REMOVED}, "webhook.event.accounts.user is no kind of account"),
+        (
+            {"webhook": HOOK | {"deauthorizations": [{"when": {"a": "b"}, "accounts": {"shop": ["shop"]}}]}},
+            "webhook.deauthorizations.0.accounts.shop is no kind of account",
+        ),
+        ({"webhook": naming(user="u"), "identity.also": TEAM}, "identity.also.team is a name that no event uses"),
+        (
+            {"webhook": naming(team="t"), "identity.also": {"team": {"in_token_response": "team.id"}}},
+            "identity.also.team.field and identity.url belong together",
+        ),
+        (
+            {"webhook": naming(team="t"), "identity.also": TEAM, "identity.in_token_response": "user"},
+            "identity.also.team.in_token_response and the account's own belong together",
+        ),
+        ({"webhook": naming(user="u"), "identity.also": {"user": {"field": "x"}}}, "identity.also.user is the kind of"),
+        (
+            {"webhook": naming(team="t") | {"unready": "retry"}, "identity.also": TEAM},
+            "webhook.event.accounts.team cannot be looked up before an event is accepted",
+        ),
         ({"webhook": HOOK | {"handshakes": [{"kind": "challenge"}]}}, "webhook.handshakes.0.signed must be true"),
         ({"webhook": HOOK | {"handshakes": [{"kind": "ping"}]}}, "webhook.handshakes.0.when is missing"),
         ({"webhook": HOOK | {"deauthorizations": [{"when": {}}]}}, "webhook.deauthorizations.0.when does not hold"),

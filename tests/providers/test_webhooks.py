@@ -75,7 +75,8 @@ def test_the_meaning_of_an_event_is_frozen() -> None:
 
     told = found.prepared
     assert (told.provider, told.client, told.trust) == ("slack", "acme", Trust.SIGNED)
-    assert (told.kind, told.event_id, told.accounts) == ("message", "Ev1", ("U1",))
+    assert (told.kind, told.event_id, told.accounts) == ("message", "Ev1", ("T1",))
+    assert told.named_by == "team"
     assert (told.received_at, told.sent_at, told.occurred_at) == (NOW, NOW, 1_799_999_999_000)
     assert (told.content_type, told.sha256) == ("application/json", hashlib.sha256(found.raw).hexdigest())
     assert (told.resource, told.source, told.data_source, told.element) == (None, None, None, None)

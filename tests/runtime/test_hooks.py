@@ -107,6 +107,24 @@ def test_where_nothing_is_signed_the_address_is_the_secret(hooks: ConfiguredAddr
             hooks.at(client, endpoint)
 
 
+def test_each_secret_address_may_have_its_own_account(hooks: ConfiguredAddresses, put: Any) -> None:
+    """Monzo's events say nobody: an address of `endpoints` is known by its own secret, and not by its name."""
+    endpoints = {
+        "one": {"path": "ssm:/s/path", "account": "u-1"},
+        "two": {"path": "ssm:/s/token", "account": "u-2"},
+        "three": {"account": "u-3"},
+    }
+    put("monzo", "monzo", endpoints=endpoints)
+
+    for secret, account in (("path-secret", "u-1"), ("token-secret", "u-2")):
+        found = hooks.at("monzo", secret).read(a_request(b"{}"), NOW)
+        assert isinstance(found, Taken)
+        assert (found.events[0].prepared.accounts, found.events[0].prepared.named_by) == ((account,), None)
+    for endpoint in ("one", "three", "guess", "", None):
+        with pytest.raises(WebhooksNotSupportedError):
+            hooks.at("monzo", endpoint)
+
+
 def test_a_secret_address_may_stand_before_a_signature_too(hooks: ConfiguredAddresses, put: Any) -> None:
     """Then both must be right."""
     put("slack", "slack", secrets=["ssm:/s/new"], path="ssm:/s/path")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from quitclaim.domain.accounts import Account
+from quitclaim.domain.accounts import Account, Named
 from quitclaim.domain.connect import (
     IMPORT,
     Connection,
@@ -46,6 +46,7 @@ from quitclaim.store.keys import (
     intent_key,
     marker_key,
     member_key,
+    name_key,
     owner_key,
     receipt_key,
     revocation_key,
@@ -255,6 +256,11 @@ def record_identity(stage: Stage) -> Act:
     held = stage.held()
     learned = replace(held, subject=ACCOUNT, account=ACCOUNT)
     return partial(stage.connects.record_identity, held, learned, stage.now)
+
+
+def record_name(stage: Stage) -> Act:
+    named = Named(REF, 1, ACCOUNT, stage.now)
+    return partial(stage.connects.record_name, CLIENT, "digest-team", named)
 
 
 def wrong_code(stage: Stage) -> Act:
@@ -1121,6 +1127,7 @@ ROWS: tuple[Row, ...] = (
             Refusal("the account is known", "revocation", has(REVOCATION, account="another")),
         ),
     ),
+    Row("78 name", record_name, 1, (Refusal("new", "name", taken(name_key(CLIENT, "digest-team", REF, 1))),)),
     Row(
         "7 wrong code",
         wrong_code,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from quitclaim.domain.accounts import Named
 from quitclaim.domain.connect import ConnectionState
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.keyring import RingItem
@@ -13,7 +14,7 @@ from quitclaim.domain.limits import COMPACT_MS, KEY_REST_MS
 from quitclaim.domain.maintain import Inspection
 from quitclaim.domain.revocations import RevocationState
 from quitclaim.ports import Key
-from quitclaim.store.keys import heartbeat_key, intent_key, marker_key
+from quitclaim.store.keys import heartbeat_key, intent_key, marker_key, name_key
 from quitclaim.store.maintain import MaintainStore
 from quitclaim.store.ring import RingTable
 from tests.store import test_rows
@@ -37,6 +38,7 @@ from tests.store.stage import ACCOUNT, CLIENT, OWNER, REF, Stage
 
 LATE_MS = 3 * COMPACT_MS
 RING = Key("K#ring", "use#1")
+NAME = name_key(CLIENT, "digest-team", REF, 1)
 INSPECTION = heartbeat_key("inspection")
 
 
@@ -129,7 +131,15 @@ TOLD = (
     Refusal("it is not finished", "revocation", lacks(REVOCATION, "finished")),
     Refusal("its deadline is not a day ago", "revocation", has(REVOCATION, deadline=9_999_999_999_999)),
 )
+
+
+def forget_name(stage: Stage) -> Act:
+    stage.connects.record_name(CLIENT, "digest-team", Named(REF, 1, ACCOUNT, stage.now))
+    return partial(store(stage).forget_name, stage.item(NAME))
+
+
 ROWS = (
+    Row("79 forget a name", forget_name, 1, (Refusal("it moved", "name", moved(NAME)),)),
     Row(
         "48 compact a revocation",
         compact_revocation,

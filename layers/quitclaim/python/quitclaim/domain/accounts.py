@@ -5,6 +5,8 @@ is on its way.
 
 from dataclasses import dataclass, replace
 
+from quitclaim.domain.ids import ConnectionRef
+
 
 @dataclass(frozen=True)
 class Account:
@@ -64,3 +66,21 @@ class Account:
         """
         lower = max(settled_at or 0, self.killed_floor or 0)
         return lower if self.killed_by == rid and lower < (self.killed_at or 0) else None
+
+
+def name_of(kind: str, value: str) -> str:
+    """A name that is no account's own id: a workspace's, say. No account's id has its form, so the two never meet."""
+    return f"{kind}\n{value}"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A connection whose grant, at *generation*, is of an account that goes by a further name as well."""
+
+    ref: ConnectionRef
+    generation: int
+    account: str
+    """Digest of the account itself."""
+    at: int
+    """When its provider said so."""
+    v: int = 0

@@ -41,6 +41,8 @@ class TokenGrant:
     """What the provider's addresses need of this grant: its shop, its region, its user's id there."""
     pairs: Mapping[str, "TokenGrant"] = field(default_factory=dict)
     """Further token pairs of the same answer, by name (RB-11)."""
+    names: frozenset[str] = field(default=frozenset(), repr=False)
+    """Further names of the account (`domain.accounts.name_of`): its workspace, by which events may speak of it."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ class IdentityAnswer:
     account_id: str | None = field(default=None, repr=False)
     reason: str = ""
     retry_after_ms: int | None = None
+    names: frozenset[str] = field(default=frozenset(), repr=False)  # as of a grant
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,11 @@ class Prepared:
     """
     What an event means, as it was verified (M-60). Times are milliseconds; what a provider does not say is absent.
 
-    *accounts*: the provider's ids of whom it concerns. *fields*: what the catalogue picks out of it. *sha256*: of the
-    request's body as it came. *element*: which event of its request this is, where that brought several.
-    *deauthorizes*: the provider says that the user or the provider ended the grant. *is_level*: it says that something
-    changed, not what; a later one of the same account says it as well (M-75).
+    *accounts*: the provider's ids of whom it concerns; *named_by*: what they are ids of, where that is not the account
+    itself: a workspace, say, and every connection of it is meant. *fields*: what the catalogue picks out of it.
+    *sha256*: of the request's body as it came. *element*: which event of its request this is, where that brought
+    several. *deauthorizes*: the provider says that the user or the provider ended the grant. *is_level*: it says that
+    something changed, not what; a later one of the same account says it as well (M-75).
     """
 
     provider: str
@@ -68,6 +69,7 @@ class Prepared:
     kind: str | None = None
     event_id: str | None = None
     accounts: tuple[str, ...] = ()
+    named_by: str | None = None
     occurred_at: int | None = None
     sent_at: int | None = None
     resource: str | None = None

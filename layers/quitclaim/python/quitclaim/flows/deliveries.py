@@ -6,12 +6,13 @@ stops the grant that it speaks of, or has the provider asked.
 
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from quitclaim.domain.accounts import Account
+from quitclaim.domain.accounts import Account, name_of
 from quitclaim.domain.connect import STEP_UP, Connection
 from quitclaim.domain.deliveries import (
     CheckStep,
@@ -159,6 +160,8 @@ def _handled(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delive
     if opened is None:
         return _kept(claim, delivery, "unreadable", world)
     event = opened[0]
+    if event.named_by is not None:
+        return _handled_by_name(Given(claim, delivery, *opened), event.named_by, client, deadline, world)
     for _ in range(TRIES):
         now = world.clock.now()
         accounts = _accounts(claim.client, event, world)
@@ -166,7 +169,8 @@ def _handled(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delive
         if fate is Fate.DELIVER:
             behind = None if event.deauthorizes else _behind(claim, accounts, world)
             if behind is None:
-                return _shared(Given(claim, delivery, *opened), accounts, client, deadline, world)
+                targets = _members(claim.client, accounts, world)
+                return _shared(Given(claim, delivery, *opened), targets, frozenset(accounts), client, deadline, world)
         elif fate is Fate.PARK:
             behind = _beside(delivery, accounts, now)
         else:
@@ -254,6 +258,10 @@ class Shares:
         self.later = until if self.later is None else min(self.later, until)
 
 
+type Target = tuple[ConnectionRef, int, Account]
+"""A connection, the generation whose grant is of the account, and that account."""
+
+
 @dataclass(frozen=True)
 class Given:
     """A claimed delivery, opened: what it means, and what the provider sent."""
@@ -265,12 +273,17 @@ class Given:
 
 
 def _shared(
-    given: Given, accounts: dict[str, Account | None], client: Client, deadline: Deadline, world: Delivering
+    given: Given,
+    targets: Iterable[Target],
+    accounts: frozenset[str],
+    client: Client,
+    deadline: Deadline,
+    world: Delivering,
 ) -> Delivered:
     claim, delivery, shares = given.claim, given.delivery, Shares()
     done = world.store.shares(claim.client, claim.digest)
     failed: QuitclaimError | None = None
-    for ref, generation, account in _members(claim.client, accounts, world):
+    for ref, generation, account in targets:
         if ref in done:
             continue
         if deadline.remaining_ms() < LAST_SHARE_MS:
@@ -288,7 +301,7 @@ def _shared(
     if failed is not None:
         world.on_fault("share", failed)
     if failed is not None or shares.is_refused:
-        released = _released(claim, delivery, world, frozenset(accounts))
+        released = _released(claim, delivery, world, accounts)
         released.shares = shares.had
         return released
     if shares.later is not None:
@@ -298,9 +311,7 @@ def _shared(
     return Delivered(Outcome.PROCESSED, shares=shares.had)
 
 
-def _members(
-    client: str, accounts: dict[str, Account | None], world: Delivering
-) -> Iterator[tuple[ConnectionRef, int, Account]]:
+def _members(client: str, accounts: dict[str, Account | None], world: Delivering) -> Iterator[Target]:
     seen: set[ConnectionRef] = set()
     for digest, account in accounts.items():
         if account is None or not account.live:
@@ -309,6 +320,53 @@ def _members(
             if ref not in seen:
                 seen.add(ref)
                 yield ref, generation, account
+
+
+def _handled_by_name(given: Given, by: str, client: Client, deadline: Deadline, world: Delivering) -> Delivered:
+    """
+    Of an event that names a workspace or the like: whoever is of it, by the word of the provider's own identity when
+    the grant was made.
+
+    It waits beside no account, since nobody knows whose will come: while nobody is ready it is looked at again on the
+    ladder, out of order, and so what comes meanwhile does not wait for it.
+    """
+    claim, delivery, event, now = given.claim, given.delivery, given.event, world.clock.now()
+    found: dict[ConnectionRef, str] = {}
+    digests = [world.vault.account_digest(claim.client, name_of(by, each)) for each in event.accounts]
+    accounts: dict[str, Account | None] = {}
+    for digest in digests:
+        for named in world.reads.names(claim.client, digest):
+            found.setdefault(named.ref, digest)
+            accounts[named.account] = None
+    targets = _named(claim.client, found, world)
+    first = next(targets, None)
+    if first is not None:
+        return _shared(given, chain([first], targets), frozenset(accounts), client, deadline, world)
+    if world.store.shares(claim.client, claim.digest):
+        _leave(claim, delivery, world, world.store.end)  # whoever is ready no more has left since the last attempt
+        return Delivered(Outcome.PROCESSED)
+    accounts = {digest: world.reads.account(claim.client, digest) for digest in accounts}
+    # What is live of them is so for another workspace.
+    standings = [standing_of(account and replace(account, live=0), now) for account in accounts.values()]
+    fate = fate_of(event, standings or [Standing.UNKNOWN])
+    if fate is not Fate.PARK:
+        return _dropped(claim, delivery, fate.value, world)
+    if delivery.give_up_at <= now:
+        return _waited_too_long(claim, delivery, event, accounts, world)
+    return _released(claim, delivery, world)
+
+
+def _named(client: str, found: dict[ConnectionRef, str], world: Delivering) -> Iterator[Target]:
+    """Of the connections that went by a name once, those that are ready and whose live grant goes by it."""
+    for ref, name in found.items():
+        owner, connection = world.reads.owner_and_connection(ref)
+        if connection is None or not is_reached(owner, connection, connection.generation):
+            continue
+        if connection.account is None or not world.reads.has_name(client, name, ref, connection.generation):
+            continue
+        account = world.reads.account(client, connection.account)
+        if account is not None:
+            yield ref, connection.generation, account
 
 
 def _share(
@@ -357,6 +415,7 @@ def _is_taken(given: Given, ref: ConnectionRef, generation: int, world: Deliveri
         "resource": event.resource,
         "source": event.source,
         "element": event.element,
+        "named_by": event.named_by,
     }
     data = {
         "tenant": ref.tenant,

@@ -25,7 +25,7 @@ from quitclaim.domain.keyring import (
     next_kid,
     to_retire,
 )
-from quitclaim.domain.limits import COMPACT_MS, SECOND, SHARDS
+from quitclaim.domain.limits import COMPACT_MS, REMEMBERED_MS, SECOND, SHARDS
 from quitclaim.domain.maintain import (
     Inspection,
     begun,
@@ -352,6 +352,8 @@ def _looked_at(items: tuple[Item, ...], state: Inspection, world: Maintaining, r
             owners.add(world.store.owner_of(item))
         elif kind == "account":
             wrong += not _adds_up(item, world)
+        elif kind == "name":
+            _forgotten(item, world, run)
 
     for item in items:
         if world.store.kind_of(item) == "ring":
@@ -395,6 +397,20 @@ def _adds_up(item: Item, world: Maintaining) -> bool:
     counted = world.store.counted(client, digest)
     after = world.reads.account(client, digest)
     return before is None or before != after or (before.live, before.parked) == counted
+
+
+def _forgotten(item: Item, world: Maintaining, run: Maintained) -> None:
+    """
+    Row 79. A further name of a grant that is gone goes, once nobody would wait any more for an event by it; that of a
+    grant that waits for its owner is younger. Crash: the next inspection.
+    """
+    named = world.reads.as_name(item)
+    if named.at + REMEMBERED_MS > world.clock.now():
+        return
+    connection = world.reads.connection(named.ref)
+    if connection is None or connection.generation > named.generation:
+        world.store.forget_name(item)
+        run.did("name forgotten")
 
 
 # --- one item --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,8 @@ from datetime import datetime
 from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
-from quitclaim.domain.limits import TOKEN_MAX_CHARS
+from quitclaim.domain.accounts import name_of
+from quitclaim.domain.limits import ACCOUNT_NAMES, TOKEN_MAX_CHARS
 from quitclaim.domain.outcomes import (
     IdentityAnswer,
     IdentityOutcome,
@@ -199,6 +200,7 @@ def _grant(
         account_id=_account(member(members, spec.identity.in_token_response))
         or _account(filled.get(spec.identity.in_placeholder or ""))
         or (named_subject(id_token) if id_token is not None and spec.identity.in_id_token else None),
+        names=_names(members, [(each.kind, each.in_token_response) for each in spec.identity.also]),
         id_token=id_token,
         variables=filled,
         pairs={name: pair for name, pair in pairs.items() if pair is not None},
@@ -330,6 +332,24 @@ def _account(value: Any) -> str | None:
     return text if 0 < len(text) <= 512 else None
 
 
+def _names(said: Any, where: list[tuple[str, str | None]]) -> frozenset[str]:
+    """Further names of the account, as far as the answer says them: so many at most, for each is one write."""
+    found = [(kind, _account(each)) for kind, path in where if path is not None for each in _each_at(said, path)]
+    names = dict.fromkeys(name_of(kind, value) for kind, value in found if value is not None)
+    return frozenset(list(names)[:ACCOUNT_NAMES])
+
+
+def _each_at(said: Any, path: str) -> Iterator[Any]:
+    """The values at a path, in which `*` is each element of a list."""
+    before, star, after = path.partition("*")
+    if not star:
+        yield member(said, path)
+        return
+    listed = member(said, before.rstrip(".")) if before else said
+    for element in listed if isinstance(listed, list) else ():
+        yield from _each_at(element, after.lstrip(".")) if after else [element]
+
+
 def _loose_tokens(spec: ProviderSpec, raw: bytes, body: "Body") -> list[LooseToken]:
     """Every token in an answer that is no usable grant, refresh tokens first."""
     found = {**dict(_in_members(body.members)), **_in_pairs(spec, body)} if body.members is not None else {}
@@ -391,10 +411,12 @@ def judge_identity(spec: ProviderSpec, answer: Answer) -> IdentityAnswer:
         return IdentityAnswer(IdentityOutcome.REFUSED, reason=reason)
     if not 200 <= answer.status < 300 or not answer.complete or body.is_html:
         return IdentityAnswer(IdentityOutcome.TRY_LATER, reason=reason, retry_after_ms=answer.retry_after_ms)
-    account = _account(member(body.members if body.listed is None else body.listed, spec.identity.field))
+    said = body.members if body.listed is None else body.listed
+    account = _account(member(said, spec.identity.field))
     if account is None or body.has_error:
         return IdentityAnswer(IdentityOutcome.UNREADABLE, reason="no_account")
-    return IdentityAnswer(IdentityOutcome.READ, account)
+    names = _names(said, [(each.kind, each.field) for each in spec.identity.also])
+    return IdentityAnswer(IdentityOutcome.READ, account, names=names)
 
 
 # --- a revocation answer -----------------------------------------------------------------------------------------

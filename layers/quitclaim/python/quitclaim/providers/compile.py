@@ -126,7 +126,8 @@ def _compiled(entry: Entry, allow_loopback: bool) -> dict[str, Any]:
     if entry.broker is not None:
         compiled["broker"] = compiled_broker(entry)
     if entry.webhook is not None:
-        compiled["webhook"] = compiled_webhook(entry.webhook)
+        own = None if entry.identity is None else entry.identity.kind
+        compiled["webhook"] = compiled_webhook(entry.webhook, own)
     return compiled
 
 

@@ -244,7 +244,9 @@ def events_of(entry: Entry) -> str | None:
         text += f", at most {told.signature.timestamp.tolerance_s} s old"
     text += ". "
     if not told.event.accounts:
-        text += "They name no account that a grant is known by. "
+        text += "They name no account: the settings say whose they are. "
+    elif entry.identity is not None and entry.identity.kind not in told.event.accounts:
+        text += f"They name the {next(iter(told.event.accounts))}, so every connection of it has its share. "
     if told.deauthorizations:
         signed = told.signature.scheme not in HINTED and all(is_signed(told, each) for each in told.deauthorizations)
         names = ", ".join(f"`{value}`" for each in told.deauthorizations for value in list(each.when.values())[:1])

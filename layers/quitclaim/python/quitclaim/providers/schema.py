@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from quitclaim.providers.addresses import fault_of_url
 from quitclaim.providers.placeholders import AT_A_BROKER, REDIRECT_URI, RESERVED, SECRETS, names_in
-from quitclaim.providers.webhook_schema import Webhook, faults_of_webhook
+from quitclaim.providers.webhook_schema import AccountKind, Accounts, Webhook, faults_of_webhook
 
 PROTECTED_PARAMS: Final = frozenset(
     {
@@ -270,6 +270,19 @@ class Revocation(Strict):
     manual_page: Text | Literal["unknown"] | None = None
 
 
+NamePath = Annotated[str, Field(pattern=r"^(?:\*|[A-Za-z0-9_-]+)(?:\.(?:\*|[A-Za-z0-9_-]+))*$", max_length=200)]
+
+
+class FurtherName(Strict):
+    """
+    Where a further name of the account stands: in the identity's answer, in the token response, or in both; `*` in a
+    path is each element of a list.
+    """
+
+    field: NamePath | None = None
+    in_token_response: NamePath | None = None
+
+
 class Identity(Strict):
     """How to learn whose grant it is: one request with the access token, or a member of what is there anyway."""
 
@@ -282,6 +295,8 @@ class Identity(Strict):
     in_token_response: MemberPath | None = None
     in_id_token: Literal["sub"] | None = None
     in_placeholder: Name | None = None
+    kind: AccountKind | None = None
+    also: dict[AccountKind, FurtherName] = {}
     tenant: MemberPath | Literal["unknown"] = "unknown"
 
 
@@ -478,6 +493,7 @@ def compiled_identity(entry: Entry) -> dict[str, Any] | None:
         "in_token_response": told.in_token_response,
         "in_id_token": told.in_id_token,
         "in_placeholder": told.in_placeholder,
+        "also": [{"kind": kind, **name.model_dump(mode="json")} for kind, name in told.also.items()],
     }
 
 
@@ -538,6 +554,7 @@ def faults_between_fields(entry: Entry, *, allow_loopback: bool) -> list[Fault]:
         *_faults_of_identity(entry),
         *_faults_of_webhooks(entry),
         *(faults_of_webhook(entry.webhook) if entry.webhook is not None else ()),
+        *_faults_of_accounts(entry),
         *_faults_of_broker(entry),
     ]
 
@@ -949,6 +966,41 @@ def _faults_of_identity(entry: Entry) -> Iterator[Fault]:
             yield ("identity", "in_placeholder"), "must name a placeholder from start or callback; correct it"
     if told.body == "none" and told.fields:
         yield ("identity", "fields"), "have no body to stand in; write body: form, json or query"
+    for kind, name in told.also.items():
+        place = ("identity", "also", kind)
+        if kind == told.kind:
+            yield place, "is the kind of the account itself; name another, or remove it"
+        if (name.field is None) != (told.url is None):
+            yield (*place, "field"), "and identity.url belong together: it is read where the account is"
+        if (name.in_token_response is None) != (told.in_token_response is None):
+            yield (*place, "in_token_response"), "and the account's own belong together: it is read where that is"
+
+
+def _faults_of_accounts(entry: Entry) -> Iterator[Fault]:
+    """An event must name its accounts by what the identity stores of a grant; else it would never find one."""
+    if entry.webhook is None:
+        return
+    told, identity = entry.webhook, entry.identity
+    known = {identity.kind, *identity.also} if identity is not None else set()
+    listed: list[tuple[tuple[str, ...], Accounts]] = [(("webhook", "event", "accounts"), told.event.accounts)]
+    listed += [
+        (("webhook", "deauthorizations", str(number), "accounts"), each.accounts)
+        for number, each in enumerate(told.deauthorizations)
+    ]
+    for place, accounts in listed:
+        for kind in accounts:
+            if kind not in known:
+                yield (
+                    (*place, kind),
+                    "is no kind of account that the identity stores; write the path of one that is, "
+                    "identity.kind, or where its answers say this name: identity.also",
+                )
+            elif told.unready == "retry" and identity is not None and kind != identity.kind:
+                yield (*place, kind), "cannot be looked up before an event is accepted; write unready: hold"
+    used = {kind for _, accounts in listed for kind in accounts}
+    for kind in identity.also if identity is not None else ():
+        if kind not in used:
+            yield ("identity", "also", kind), "is a name that no event uses; remove it"
 
 
 def _faults_of_webhooks(entry: Entry) -> Iterator[Fault]:

@@ -19,7 +19,7 @@ from quitclaim.domain.revocations import Reach
 from quitclaim.providers.placeholders import Placeholder, Placeholders
 from quitclaim.providers.webhooks import WebhookSpec, webhook_of
 
-FORMAT: Final = 3
+FORMAT: Final = 4
 PROVIDER_ID: Final = re.compile(r"[a-z][a-z0-9-]{0,62}")
 COMPILED: Final = Path(__file__).parent / "catalogue" / "compiled"
 
@@ -222,6 +222,15 @@ class RevocationSpec:
 
 
 @dataclass(frozen=True)
+class FurtherName:
+    """By what else events speak of an account, and where an answer says it."""
+
+    kind: str
+    field: str | None
+    in_token_response: str | None
+
+
+@dataclass(frozen=True)
 class IdentitySpec:
     """How to learn whose grant it is."""
 
@@ -230,6 +239,7 @@ class IdentitySpec:
     in_token_response: str | None
     in_id_token: str | None
     in_placeholder: str | None
+    also: tuple[FurtherName, ...] = ()
 
     @property
     def is_known(self) -> bool:
@@ -475,6 +485,7 @@ def _identity(compiled: dict[str, Any] | None) -> IdentitySpec:
         compiled["in_token_response"],
         compiled["in_id_token"],
         compiled["in_placeholder"],
+        tuple(FurtherName(**each) for each in compiled["also"]),
     )
 
 

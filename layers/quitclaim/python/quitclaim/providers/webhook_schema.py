@@ -20,6 +20,10 @@ IdPart = Path
 HeaderName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 Member = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=64)]
 Value = Annotated[str, Field(min_length=1, max_length=200)]
+AccountKind = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,31}$")]
+"""What a provider's id is an id of: a user, a workspace, a shop. The words are each entry's own."""
+Accounts = dict[AccountKind, Annotated[list[Path], Field(min_length=1)]]
+"""By kind, the paths at which an event may name whom it concerns; the first kind that it names decides."""
 PARTS: Final = re.compile(r"\{(body|timestamp|id|method|url)\}|([^{}]+)")
 
 type Fault = tuple[tuple[str, ...], str]
@@ -87,7 +91,7 @@ class Events(Strict):
     items: Annotated[str, Field(pattern=r"^(\.|\*|[A-Za-z0-9_.-]+)$")] | None = None
     id: list[IdPart] = []
     kind: list[Path] = []
-    accounts: list[Path] = []
+    accounts: Accounts = {}
     occurred_at: Instant | None = None
     resource: Path | None = None
     source: Path | None = None
@@ -100,7 +104,7 @@ class Deauthorization(Strict):
     """An event that says that the grant has ended."""
 
     when: Annotated[dict[Path, Value], Field(min_length=1)]
-    accounts: list[Path] = []
+    accounts: Accounts = {}
 
 
 class Webhook(Strict):
@@ -115,8 +119,12 @@ class Webhook(Strict):
     unready: Literal["hold", "retry"] = "hold"
 
 
-def compiled_webhook(told: Webhook) -> dict[str, Any]:
-    """As `webhooks.py` reads it."""
+def compiled_webhook(told: Webhook, own: str | None) -> dict[str, Any]:
+    """As `webhooks.py` reads it. *own*: the kind of the account that the identity stores; it needs no word there."""
+
+    def by_kind(accounts: Accounts) -> list[list[Any]]:
+        return [[None if kind == own else kind, paths] for kind, paths in accounts.items()]
+
     signature = told.signature.model_dump(mode="json", exclude={"signed", "timestamp"})
     signature["parts"] = parts_of(told.signature.signed)
     time = told.signature.timestamp
@@ -125,13 +133,15 @@ def compiled_webhook(told: Webhook) -> dict[str, Any]:
     )
     event = told.event.model_dump(mode="json", exclude={"occurred_at"})
     occurred = told.event.occurred_at
+    event["accounts"] = by_kind(told.event.accounts)
     event["occurred_at"] = None if occurred is None else [occurred.path, occurred.unit]
     return {
         **told.model_dump(mode="json", exclude={"signature", "event", "deauthorizations"}),
         "signature": signature,
         "event": event,
         "deauthorizations": [
-            {**each.model_dump(mode="json"), "is_signed": is_signed(told, each)} for each in told.deauthorizations
+            {"when": each.when, "accounts": by_kind(each.accounts), "is_signed": is_signed(told, each)}
+            for each in told.deauthorizations
         ],
     }
 
@@ -144,7 +154,8 @@ def parts_of(signed: str) -> list[str]:
 def is_signed(told: Webhook, ended: Deauthorization) -> bool:
     """Whether what is signed says who an event concerns, and something of that it is an end."""
     accounts = ended.accounts or told.event.accounts
-    return not any(path.startswith("header:") for path in accounts) and any(
+    named = [path for paths in accounts.values() for path in paths]
+    return not any(path.startswith("header:") for path in named) and any(
         not path.startswith("header:") and path != "kind" for path in _conditions(told, ended)
     )
 

@@ -70,6 +70,13 @@ LONGEST_NAME: Final = 200
 LONGEST_FIELD: Final = 100
 
 
+type AccountPaths = tuple[tuple[str | None, tuple[str, ...]], ...]
+"""
+Where an event names whom it concerns, by what it names them by: None, the account's own id as the identity stores it;
+else a further name of theirs. The first that it names decides.
+"""
+
+
 @dataclass(frozen=True)
 class Condition:
     """What must stand at a path, as text."""
@@ -112,7 +119,7 @@ class EventSpec:
     items: str | None
     id: tuple[str, ...]
     kind: tuple[str, ...]
-    accounts: tuple[str, ...]
+    accounts: AccountPaths
     occurred_at: tuple[str, str] | None
     resource: str | None
     source: str | None
@@ -129,7 +136,7 @@ class DeauthorizationSpec:
     """
 
     when: tuple[Condition, ...]
-    accounts: tuple[str, ...]
+    accounts: AccountPaths
     is_signed: bool
 
 
@@ -378,7 +385,7 @@ class ProviderHook:
         parts = ".".join(part for part in (said.text(each) for each in spec.kind) if part)
         kind = parts if _is_short(parts, LONGEST_NAME) else None
         ended = self._ended(said, kind)
-        accounts = said.texts(ended.accounts if ended is not None and ended.accounts else spec.accounts)
+        by, accounts = said.accounts(ended.accounts if ended is not None and ended.accounts else spec.accounts)
         if not accounts and self._keys.account is not None:
             accounts = [self._keys.account]
         fields = {name: value for name, path in spec.fields if (value := said.plain(path)) is not None}
@@ -399,6 +406,7 @@ class ProviderHook:
             kind=kind,
             event_id=event_id if event_id is not None and _is_short(event_id, LONGEST_NAME) else None,
             accounts=tuple(accounts[:EVENT_ACCOUNTS]),
+            named_by=by if accounts else None,
             occurred_at=said.instant(spec.occurred_at),
             sent_at=judged.sent_at,
             resource=said.text(spec.resource),
@@ -438,6 +446,14 @@ class _Said:
     def text(self, path: str | None) -> str | None:
         found = None if path is None else as_text(self.value(path))
         return found if found is not None and _is_short(found, LONGEST_NAME) else None
+
+    def accounts(self, where: AccountPaths) -> tuple[str | None, list[str]]:
+        """Whom it concerns, and by what it names them."""
+        for by, paths in where:
+            found = self.texts(paths)
+            if found:
+                return by, found
+        return None, []
 
     def texts(self, paths: tuple[str, ...]) -> list[str]:
         """Of the first path that says anything: one, or each of a list; each once."""
@@ -537,13 +553,13 @@ def webhook_of(compiled: dict[str, Any] | None) -> WebhookSpec | None:
                 **event,
                 "id": tuple(event["id"]),
                 "kind": tuple(event["kind"]),
-                "accounts": tuple(event["accounts"]),
+                "accounts": _accounts(event["accounts"]),
                 "occurred_at": None if event["occurred_at"] is None else tuple(event["occurred_at"]),
                 "fields": tuple(event["fields"].items()),
             }
         ),
         deauthorizations=tuple(
-            DeauthorizationSpec(_conditions(each["when"]), tuple(each["accounts"]), each["is_signed"])
+            DeauthorizationSpec(_conditions(each["when"]), _accounts(each["accounts"]), each["is_signed"])
             for each in compiled["deauthorizations"]
         ),
         subscription=compiled["subscription"],
@@ -567,3 +583,7 @@ def _signature(compiled: dict[str, Any]) -> SignatureSpec:
 
 def _conditions(compiled: dict[str, str]) -> tuple[Condition, ...]:
     return tuple(Condition(path, equals) for path, equals in compiled.items())
+
+
+def _accounts(compiled: list[tuple[str | None, list[str]]]) -> AccountPaths:
+    return tuple((by, tuple(paths)) for by, paths in compiled)

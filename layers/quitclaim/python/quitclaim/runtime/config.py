@@ -344,10 +344,15 @@ class ConfiguredAddresses:
         if spec.signature.scheme == "path" or (
             client.webhook.path_ref is not None and endpoint not in client.endpoints
         ):
-            path = None if client.webhook.path_ref is None else self._config.secret(client.webhook.path_ref)
-            if path is None or not hmac.compare_digest((endpoint or "").encode(), path.reveal().encode()):
-                raise WebhooksNotSupportedError
-            return client.webhook
+            given = (endpoint or "").encode()
+            own: list[WebhookSettings] = [client.webhook]
+            if spec.signature.scheme == "path":
+                own += client.endpoints.values()
+            for told in own:
+                path = None if told.path_ref is None else self._config.secret(told.path_ref)
+                if path is not None and hmac.compare_digest(given, path.reveal().encode()):
+                    return told
+            raise WebhooksNotSupportedError
         if endpoint is None:
             return client.webhook
         if endpoint not in client.endpoints:

@@ -1,5 +1,5 @@
 """
-The writes of connecting: rows 1-15, 62, 63, 70 and 71 of the table of writes (docs/table.md), in the order of a
+The writes of connecting: rows 1-15, 62, 63, 70, 71 and 78 of the table of writes (docs/table.md), in the order of a
 connection.
 
 Each method commits what was seen → what shall be, or raises `MovedError` naming what did not hold.
@@ -7,7 +7,7 @@ Each method commits what was seen → what shall be, or raises `MovedError` nami
 
 from typing import Final
 
-from quitclaim.domain.accounts import Account
+from quitclaim.domain.accounts import Account, Named
 from quitclaim.domain.connect import (
     SAME_GRANT,
     STEP_UP,
@@ -72,6 +72,7 @@ from quitclaim.store.keys import (
     idempotency_key,
     intent_key,
     member_key,
+    name_key,
     owner_key,
     revocation_key,
     source_key,
@@ -163,7 +164,7 @@ def failure_of(exchange: Exchange) -> EventKind:
 
 
 class ConnectStore:
-    """Rows 1-15, 62, 63, 70 and 71."""
+    """Rows 1-15, 62, 63, 70, 71 and 78."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -394,6 +395,17 @@ class ConnectStore:
                     remove=("identity",),
                 ),
             )
+        commit.run()
+
+    def record_name(self, client: str, name: str, named: Named) -> None:
+        """
+        Row 78. What a grant's account is called as well, by the name's digest: written before the grant can be live, so
+        that whoever finds a live one finds its names. It gives no right: who reads it looks at the connection. Raises
+        `MovedError`: it is there.
+        """
+        commit = self._commit()
+        key = name_key(client, name, named.ref, named.generation)
+        commit.create("name", key, "name", attributes(named, without=frozenset({"ref", "generation"})))
         commit.run()
 
     def count_wrong_code(self, exchange: Exchange, now: int) -> None:

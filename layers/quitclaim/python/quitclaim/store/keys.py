@@ -35,6 +35,7 @@ PREFIXES: Final = {
     "member": ("E#", "C#"),
     "marker": ("E#", "P#"),
     "waiting": ("E#", "I#"),
+    "name": ("E#", "N#"),
     "delivery": ("W#", "W"),
     "share": ("W#", "C#"),
     "idempotency": ("I#", "I"),
@@ -141,6 +142,12 @@ def member_key(client: str, account: str, ref: ConnectionRef) -> Key:
 def member_of_key(key: Key) -> ConnectionRef:
     """The connection that a member of an account, or a share of a delivery, is of."""
     return ConnectionRef(*key.sk.split("#")[1:])
+
+
+def name_key(client: str, name: str, ref: ConnectionRef, generation: int) -> Key:
+    """That a connection's account goes by a further name, by the name's digest."""
+    sort = f"N#{ref.tenant}#{ref.owner}#{ref.connection}#{generation}"
+    return Key(account_partition(client, name), sort)
 
 
 def waiting_key(client: str, account: str, received: int, digest: str) -> Key:

@@ -1,6 +1,6 @@
 """
-The writes of maintenance: rows 48, 49 and 56 of the table of writes (docs/table.md); what is due for it, and the walk
-over the whole table. The key ring's are row 51, in `store/ring.py`.
+The writes of maintenance: rows 48, 49, 56 and 79 of the table of writes (docs/table.md); what is due for it, and the
+walk over the whole table. The key ring's are row 51, in `store/ring.py`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ IS_OVER = any_of(*(equals("outcome", outcome) for outcome in ExchangeOutcome if 
 
 
 class MaintainStore:
-    """Rows 48, 49 and 56."""
+    """Rows 48, 49, 56 and 79."""
 
     def __init__(self, table: Table, clock: Clock, ids: Ids) -> None:
         self._table = table
@@ -173,6 +173,14 @@ class MaintainStore:
             after = page.after
             if after is None:
                 return count
+
+    def forget_name(self, item: Item) -> None:
+        """
+        Row 79. A name goes whose grant is no longer live: a generation does not come back. Raises `MovedError`.
+        """
+        commit = self._commit()
+        commit.delete("name", key_of(item), seen(int(item["v"])), dict)
+        _run(commit, "name")
 
     # --- the walk over the whole table ---
 

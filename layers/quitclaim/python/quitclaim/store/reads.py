@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from quitclaim.domain.accounts import Account
+from quitclaim.domain.accounts import Account, Named
 from quitclaim.domain.connect import (
     Authorization,
     Barrier,
@@ -22,10 +22,11 @@ from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import StopIntent
 from quitclaim.domain.tokens import Grant
 from quitclaim.domain.webhooks import Delivery
-from quitclaim.ports import Item, Table
+from quitclaim.ports import Cursor, Item, Table
 from quitclaim.store.items import key_of, value_of
 from quitclaim.store.keys import (
     account_key,
+    account_partition,
     authorization_key,
     barrier_key,
     connection_key,
@@ -34,6 +35,7 @@ from quitclaim.store.keys import (
     exchange_key,
     grant_key,
     idempotency_key,
+    name_key,
     owner_key,
     owner_partition,
     receipt_key,
@@ -98,6 +100,12 @@ def delivery_of(item: Item | None) -> Delivery | None:
 def account_of(item: Item | None) -> Account | None:
     """An external account."""
     return value_of(Account, item) if item else None
+
+
+def named_of(item: Item) -> Named:
+    """A further name of a connection's account."""
+    _, tenant, owner, connection, generation = key_of(item).sk.split("#")
+    return value_of(Named, item, ref=ConnectionRef(tenant, owner, connection), generation=int(generation))
 
 
 type FirstAnswer = tuple[str, dict[str, str | int]]
@@ -208,6 +216,21 @@ class Reads:
     def account(self, client: str, account: str) -> Account | None:
         """One external account."""
         return account_of(self._table.get(account_key(client, account)))
+
+    def names(self, client: str, name: str) -> list[Named]:
+        """Connections whose account goes by that name, over all owners and tenants: some had only at another time."""
+        found: list[Named] = []
+        after: Cursor | None = None
+        while True:
+            page = self._table.query(account_partition(client, name), sort_prefix("name"), after=after)
+            found += map(named_of, page.items)
+            after = page.after
+            if after is None:
+                return found
+
+    def has_name(self, client: str, name: str, ref: ConnectionRef, generation: int) -> bool:
+        """Whether the account of that connection's grant goes by a name."""
+        return self._table.get(name_key(client, name, ref, generation)) is not None
 
     def source(self, ref: ConnectionRef, slug: str) -> Source | None:
         """One source behind a connection's account."""
@@ -470,6 +493,10 @@ class Reads:
         """The owner that an item is the fence of."""
         _, tenant, owner = key_of(item).pk.split("#")
         return OwnerRef(tenant, owner), value_of(Owner, item)
+
+    def as_name(self, item: Item) -> Named:
+        """The further name that an item stores."""
+        return named_of(item)
 
     def as_account(self, item: Item) -> tuple[str, str]:
         """Client and digest of the account that an item stores."""

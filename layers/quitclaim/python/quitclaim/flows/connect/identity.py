@@ -1,7 +1,9 @@
 """Whose grant it is, while it is held."""
 
+from contextlib import suppress
 from dataclasses import replace
 
+from quitclaim.domain.accounts import Named
 from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.errors import GrantNotInstalledError, MovedError
 from quitclaim.domain.limits import IDENTITY_CALL_MS, SAVE_MS
@@ -34,6 +36,7 @@ def identified(
     """
     name = held.ref.connection
     account, proven = held.account, None
+    names = tokens.grant.names if tokens.grant is not None else frozenset()
     if proof is not None and tokens.grant is not None:
         proven = _proven(tokens.grant, proof, held, client, deadline, world)
     if account is None and client.facts.has_identity and tokens.grant is not None:
@@ -44,7 +47,7 @@ def identified(
         )
         if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
             raise _unproven(held, "identity_unreadable", world)
-        account = world.vault.account_digest(client.name, answer.account_id)
+        account, names = world.vault.account_digest(client.name, answer.account_id), names | answer.names
     if client.facts.account_is_subject and proven is not None and proven != account:
         raise _unproven(held, "id_token_mismatch", world)
     subject = account or proven
@@ -58,6 +61,12 @@ def identified(
             raise released(held, "moved_on", world)
         if connection.subject is not None and connection.subject != subject:
             raise released(held, "identity_mismatch", world)
+    if account is not None:
+        for name in sorted(names):  # before the grant can be live: who finds it live finds its names
+            digest = world.vault.account_digest(client.name, name)
+            named = Named(held.ref, held.generation, account, world.clock.now())
+            with suppress(MovedError):  # the same callback, delivered twice: it said the same
+                world.store.record_name(client.name, digest, named)
     learned = replace(held, subject=subject, account=account, id_token=None)
     if records:
         try:
