@@ -17,6 +17,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import Any, Final, Literal
 
 from quitclaim.domain.limits import JSON_LEVELS
@@ -299,7 +300,7 @@ def instant_of(said: str, unit: str) -> int | None:
 def parsed(body: bytes) -> Any:
     """The JSON that *body* holds, nested no deeper than the bound; None for what is none of that."""
     try:
-        found = json.loads(body, parse_constant=_no_constant)
+        found = _DECODER.decode(body.decode(json.detect_encoding(body), "surrogatepass"))
     except (ValueError, RecursionError):
         return None
     return found if _is_shallow(found) else None
@@ -307,6 +308,10 @@ def parsed(body: bytes) -> Any:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(name)
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_no_constant)
+"""As `json.loads` would make one for each body."""
 
 
 def _is_shallow(value: Any) -> bool:
@@ -326,7 +331,7 @@ def _is_shallow(value: Any) -> bool:
 
 def at_path(value: Any, path: str) -> Any:
     """What stands at a path of members and indexes with dots between; None where nothing does."""
-    for part in path.split(".") if path else ():
+    for part in _members_of(path):
         if isinstance(value, dict):
             value = value.get(part)
         elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value):
@@ -334,6 +339,11 @@ def at_path(value: Any, path: str) -> Any:
         else:
             return None
     return value
+
+
+@cache
+def _members_of(path: str) -> tuple[str, ...]:
+    return tuple(path.split(".")) if path else ()
 
 
 def text_at(value: Any, path: str) -> str | None:

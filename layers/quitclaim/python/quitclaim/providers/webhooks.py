@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import parse_qsl
 
@@ -438,10 +439,14 @@ class _Said:
     listed: str | None
 
     def value(self, path: str) -> Any:
-        where, colon, rest = path.partition(":")
-        if not colon:
-            return self.listed if path == "list" else at_path(self.element, path)
-        return self.request.headers.get(rest) if where == "header" else at_path(self.envelope, rest)
+        where, rest = _place_of(path)
+        match where:
+            case "":
+                return self.listed if path == "list" else at_path(self.element, path)
+            case "header":
+                return self.request.headers.get(rest)
+            case _:
+                return at_path(self.envelope, rest)
 
     def text(self, path: str | None) -> str | None:
         found = None if path is None else as_text(self.value(path))
@@ -474,6 +479,13 @@ class _Said:
     def instant(self, where: tuple[str, str] | None) -> int | None:
         said = None if where is None else self.text(where[0])
         return None if said is None or where is None else instant_of(said, where[1])
+
+
+@cache
+def _place_of(path: str) -> tuple[str, str]:
+    """What a path of the catalogue looks into, and where there."""
+    where, colon, rest = path.partition(":")
+    return (where, rest) if colon else ("", path)
 
 
 def _elements(spec: EventSpec, content: Any) -> Iterator[tuple[Any, str | None]]:

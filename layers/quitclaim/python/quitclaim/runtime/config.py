@@ -39,6 +39,7 @@ from quitclaim.domain.security_events import (
 from quitclaim.domain.webhooks import WebhookKeys
 from quitclaim.ports import AppHooks, Client, WebhookAddress
 from quitclaim.providers.addresses import fault_of_url
+from quitclaim.providers.signatures import as_bytes
 from quitclaim.providers.spec import Catalogue
 from quitclaim.providers.webhooks import ProviderHook, WebhookSpec
 
@@ -344,7 +345,7 @@ class ConfiguredAddresses:
         if spec.signature.scheme == "path" or (
             client.webhook.path_ref is not None and endpoint not in client.endpoints
         ):
-            given = (endpoint or "").encode()
+            given = as_bytes(endpoint or "")
             own: list[WebhookSettings] = [client.webhook]
             if spec.signature.scheme == "path":
                 own += client.endpoints.values()

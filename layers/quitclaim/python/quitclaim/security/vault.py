@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from quitclaim.domain.asked import VisitSecrets
 from quitclaim.domain.errors import SealBrokenError
@@ -21,6 +21,9 @@ from quitclaim.security.tickets import open_under, seal_under
 IDENTITY = "~identity"
 ID_TOKEN = "~id_token"  # noqa: S105 - a place in a binding
 """They stand where a pair's name would: no pair is called so, and neither ever opens as anything else."""
+
+
+_IN_FULL: Final = json.JSONEncoder(ensure_ascii=False)
 
 
 class RingVault:
@@ -138,7 +141,7 @@ class RingVault:
 
     def seal_delivery(self, client: str, digest: str, prepared: Prepared, raw: bytes) -> bytes:
         """A prepared event and the provider's bytes, for the one delivery that has this digest."""
-        told = json.dumps(prepared.as_mapping(), ensure_ascii=False).encode("utf-8", "surrogatepass")
+        told = _IN_FULL.encode(prepared.as_mapping()).encode("utf-8", "surrogatepass")
         if len(told) > PREPARED_BYTES:
             raise ValueError(f"a prepared event may have {PREPARED_BYTES} bytes, not {len(told)}")
         plain = len(told).to_bytes(4) + told + raw
