@@ -148,8 +148,13 @@ def crashed_at(bench: Bench, name: str, call: int, *, after: bool) -> list[Proce
     return [process]
 
 
-def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = None, reduce: bool = True) -> Found:
-    """T-2: every order of the calls of these handlers."""
+def interleavings(
+    bench: Bench, names: Sequence[str], *, limit: int | None = None, orders: int | None = None, reduce: bool = True
+) -> Found:
+    """
+    T-2: every order of the calls of these handlers, or what there is within so many states (*limit*); of a meeting that
+    has no states of its own and is run order by order, so many of these (*orders*).
+    """
     found = Found()
 
     def judge(processes: list[Process], schedule: list[int]) -> None:
@@ -164,7 +169,8 @@ def interleavings(bench: Bench, names: Sequence[str], *, limit: int | None = Non
         except TouchedError as touched:
             bench.meetings = None
             bench.touching.add(names[int(touched.handler[1:])])
-    found.cases, found.complete = explore(lambda: bench.processes(names), judge, limit=limit, reduce=reduce)
+    most = min((each for each in (limit, orders) if each is not None), default=None)
+    found.cases, found.complete = explore(lambda: bench.processes(names), judge, limit=most, reduce=reduce)
     return found
 
 

@@ -26,7 +26,9 @@ PAIR_STATES: Final = 400_000 if NIGHTLY else 3_000
 TIME_STATES: Final = 100_000 if NIGHTLY else 1_000
 TRIPLE_STATES: Final = 2_000 if NIGHTLY else 60
 LONGER: Final = 4 if NIGHTLY else 1
-"""So many states of one meeting; a meeting without states of its own, one by one, has so many orders."""
+"""So many states of one meeting; a meeting without states of its own has so many orders, run one by one, or *ORDERS*."""
+ORDERS: Final = 3_000
+"""An order costs a hundred times what a state does: a hundred thousand of them are twenty minutes."""
 SMALL: Final = range(10, 200)
 """Meetings of so many orders are run one by one as well; they have fewer states than *FEW*."""
 FEW: Final = 2_000
@@ -67,7 +69,7 @@ def _search(bench: Bench, meetings: Iterable[Sequence[str]], technique: str, lim
     violations: list[str] = []
     orders = states = unfinished = 0
     for names in meetings:
-        found = interleavings(bench, names, limit=limit)
+        found = interleavings(bench, names, limit=limit, orders=ORDERS)
         orders += found.cases
         states += found.states
         unfinished += not found.complete
