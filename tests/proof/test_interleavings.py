@@ -26,7 +26,7 @@ PAIR_STATES: Final = 400_000 if NIGHTLY else 3_000
 TIME_STATES: Final = 100_000 if NIGHTLY else 1_000
 TRIPLE_STATES: Final = 2_000 if NIGHTLY else 60
 LONGER: Final = 4 if NIGHTLY else 1
-"""So many states of one meeting; a meeting without states of its own has so many orders, run one by one, or *ORDERS*."""
+"""So many states of one meeting; one that has no states of its own has so many orders, one by one, or *ORDERS*."""
 ORDERS: Final = 3_000
 """An order costs a hundred times what a state does: a hundred thousand of them are twenty minutes."""
 SMALL: Final = range(10, 200)
