@@ -225,10 +225,12 @@ def redrive_deliveries() -> Response[str]:
     ref = None if of is None else ConnectionRef.checked(of.tenant, of.owner, of.connection_id)
     which = Redrive(body.id, body.client, body.provider, ref, body.since, body.until)
     asked = AskedByOperator(caller_of(event()), body.reason)
-    found, more = redrive(which, asked, wired.operating, dry_run=body.dry_run)
+    at = views.place_of(body.after)
+    found, rest = redrive(which, asked, wired.operating, dry_run=body.dry_run, at=at)
     if not body.dry_run:
         parts.telemetry.count("DeliveriesRedriven", len(found))
-    return answer({"dry_run": body.dry_run, "deliveries": [views.kept(each) for each in found], "more": more})
+    told = {"dry_run": body.dry_run, "deliveries": [views.kept(each) for each in found], "more": rest is not None}
+    return answer(told if rest is None else told | {"after": views.place(rest)})
 
 
 @app.get("/v1/providers")

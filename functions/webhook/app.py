@@ -55,7 +55,8 @@ def came_in(provider: str, endpoint: str | None) -> Response[str]:
         return refused(received.refused, provider)
     if received.shaken is not None:
         return shaken(received.shaken)
-    return Response(received.status, None, "", headers=NO_STORE)
+    kind = "application/json" if received.body else None
+    return Response(received.status, kind, received.body, headers=NO_STORE)
 
 
 def incoming(event: dict[str, Any], address: str) -> Incoming:

@@ -70,3 +70,10 @@ def test_a_claim_that_is_repeated_keeps_what_it_found():
 
     assert (again.killed_at, again.killed_floor) == (NOW + 90, NOW)
     assert again.shut_by("r1", NOW + 60).killed_at == NOW + 90
+
+
+def test_never_fewer_than_none_wait_beside_an_account() -> None:
+    """What leaves a line that was not counted leaves no count behind that nothing evens out."""
+    assert Account().keeping(-1).waiting is None
+    assert Account(waiting=1).keeping(-1).waiting is None
+    assert Account(waiting=2).keeping(-1).waiting == 1

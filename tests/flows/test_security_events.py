@@ -55,7 +55,7 @@ def said(world: World, *types: str, jti: str = "1", account: str | None = "alice
 def heard(world: World, told: SecurityEvents | SetRefused) -> Any:
     """What is answered."""
     store = WebhookStore(world.table, world.clock, world.ids)
-    hearing = HearingOf(store, Believed(told), world.clients, world.vault("connect"), world.clock)
+    hearing = HearingOf(store, Believed(told), world.clients, world.vault("connect"), world.clock, world.forward)
     return hear("acme", b"token", hearing)
 
 

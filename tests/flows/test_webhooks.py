@@ -3,7 +3,10 @@ Taking a webhook in: what is believed is durable before it is answered, once how
 leaves a trace.
 """
 
+import base64
+import hmac
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -37,12 +40,14 @@ class MemoryHooks:
     """`ports.WebhookAddresses` without Parameter Store."""
 
     specs: dict[str, tuple[str, WebhookSpec]] = field(default_factory=dict)
+    status_page: str | None = "https://app.example.com/deletions"
 
     def at(self, client: str, endpoint: str | None) -> WebhookAddress:
         if client not in self.specs:
             raise WebhooksNotSupportedError
         provider, spec = self.specs[client]
         keys = WebhookKeys(secrets=(Secret(SECRET),), verify_token=lambda: Secret("chosen"), account="u-1")
+        keys = replace(keys, status_page=self.status_page)
         return ProviderHook(provider, client, endpoint, spec, keys, client_id="c")
 
 
@@ -238,6 +243,66 @@ def test_a_provider_that_sends_again_is_asked_to_where_the_catalogue_says_so(inb
     digest = inbox.vault.account_digest("again", "T1")
     inbox.world.stand_in.plant(account_key("again", digest), ty="account", live=1, parked=0, v=1)
     assert inbox.take("again", MESSAGE) == Received(200, accepted=1)
+
+
+@pytest.mark.rule("M-72", "M-77", "M-78", "D-36")
+def test_square_is_asked_again_until_the_account_is_ready(inbox: Inbox) -> None:
+    """Unknown, on its way, or in need of a reconnect: 503. One that left is let go; a departure is always taken."""
+    inbox.hooks.specs["square"] = ("square", spec_of("square"))
+    key = account_key("square", inbox.vault.account_digest("square", "M1"))
+    now, paid = inbox.world.clock.now(), {"event_id": "e-1", "type": "payment.created", "merchant_id": "M1"}
+
+    for account in (None, {"live": 0}, {"live": 0, "lost_at": now - 1, "left_at": now - 1}):
+        if account is not None:
+            inbox.world.stand_in.plant(key, ty="account", parked=0, v=1, **account)
+        with pytest.raises(WebhookAccountNotReadyError):
+            inbox.take("square", paid)
+    assert inbox.stored() == []
+
+    assert inbox.take("square", paid | {"type": "oauth.authorization.revoked", "event_id": "e-2"}).accepted == 1
+    inbox.world.stand_in.plant(key, ty="account", parked=0, v=1, live=0, left_at=now - 1)
+    assert inbox.take("square", paid | {"event_id": "e-3"}).accepted == 1
+    inbox.world.stand_in.plant(key, ty="account", parked=0, v=1, live=1)
+    assert inbox.take("square", paid).accepted == 1
+
+
+@pytest.mark.rule("U-15", "M-63")
+def test_each_account_of_an_event_has_a_delivery_of_its_own(inbox: Inbox) -> None:
+    """With a trace, a message and the event's bytes; a copy finds each, and one that is half stored is completed."""
+    inbox.hooks.specs["dropbox"] = ("dropbox", spec_of("dropbox"))
+    changed = {"list_folder": {"accounts": ["dbid:1", "dbid:2", "dbid:3"]}}
+    inbox.world.table.faults = [None, *[busy] * 6]
+    with pytest.raises(StoreError):
+        inbox.take("dropbox", changed)
+    assert len(inbox.stored()) == 1
+
+    assert inbox.take("dropbox", changed) == Received(200, accepted=1)
+    assert inbox.take("dropbox", changed) == Received(200, duplicates=1)
+
+    opened = [inbox.vault.open_delivery("dropbox", each.digest, each.body) for each in inbox.stored()]
+    assert sorted(prepared.accounts for prepared, _ in opened) == [("dbid:1",), ("dbid:2",), ("dbid:3",)]
+    assert {raw for _, raw in opened} == {json.dumps(changed).encode()}
+    assert len(inbox.forward.sent) == 3
+
+
+def test_a_deletion_is_answered_with_where_its_user_reads_of_it(inbox: Inbox) -> None:
+    """Once it is durable, the same for each copy; nothing of whose it is. Without a page of the app's, no body."""
+    inbox.hooks.specs["facebook"] = ("facebook", spec_of("facebook"))
+    payload = {"algorithm": "HMAC-SHA256", "issued_at": 1_799_999_999, "user_id": "218471"}
+    claims = base64.urlsafe_b64encode(json.dumps(payload).encode()).rstrip(b"=")
+    sign = base64.urlsafe_b64encode(hmac.digest(SECRET.encode(), claims, "sha256")).rstrip(b"=")
+    request = a_request(b"signed_request=" + sign + b"." + claims)
+
+    first = take_in("facebook", None, request, inbox.taking_in)
+    again = take_in("facebook", None, request, inbox.taking_in)
+    inbox.hooks.status_page = None
+    bare = take_in("facebook", None, request, inbox.taking_in)
+
+    told = json.loads(first.body)
+    assert told["url"] == f"https://app.example.com/deletions?code={told['confirmation_code']}"
+    assert re.fullmatch("[0-9a-f]{24}", told["confirmation_code"])
+    assert (first.accepted, again.duplicates, again.body, bare.body) == (1, 1, first.body, "")
+    assert "218471" not in first.body
 
 
 @pytest.mark.rule("M-60")

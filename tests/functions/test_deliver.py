@@ -267,6 +267,14 @@ def test_an_operator_chooses_by_id_client_provider_connection_and_time(stage: St
     assert stage.http("app_api", "POST", "/v1/deliveries/redrive", body=body).code == "CONNECTION_NOT_FOUND"
 
 
+@pytest.mark.parametrize("after", ["x", "W10=", "WzksbnVsbF0=", "WzAseyJQSyI6MX1d", "\u20ac"])
+def test_an_operator_goes_on_only_from_where_an_answer_ended(stage: Stage, after: str) -> None:
+    """What no answer said is refused; a place that is told leads on."""
+    body = {"reason": "asked by phone", "after": after}
+
+    assert stage.http("app_api", "POST", "/v1/deliveries/redrive", body=body).code == "INVALID_BODY"
+
+
 def test_what_operators_are_shown_is_counted_by_every_sweep(stage: Stage) -> None:
     """An event whose owner did not come back; the alarm watches the gauge."""
     stage.connected()

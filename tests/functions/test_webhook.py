@@ -114,6 +114,25 @@ def test_from_the_providers_word_to_the_apps(stage: Stage) -> None:
     assert stage.metrics()["WebhooksRepeated"] == [1.0] * 4
 
 
+@pytest.mark.rule("M-72", "M-77", "M-78")
+def test_a_provider_is_asked_again_until_the_connection_is_ready(
+    build: Callable[..., Stage], take_turn: Callable[[Stage], Stage]
+) -> None:
+    """503 while nobody has the account, or it is on its way; what is then sent again is taken."""
+    stage = build(webhook=HOOK | {"unready": "retry"})
+    set_up(stage)
+    take_turn(stage)
+    paid = MADE | {"user": stage.owner}
+
+    first = post(stage, paid)
+    assert (first.status, first.code, first.json["retryable"]) == (503, "WEBHOOK_ACCOUNT_NOT_READY", True)
+    assert deliveries(stage) == []
+    stage.connected()
+
+    assert post(stage, paid).status == 200
+    assert len(deliveries(stage)) == 1
+
+
 @pytest.mark.rule("S-9")
 @pytest.mark.parametrize("encoded", [True, False])
 def test_the_bytes_are_those_that_were_sent(stage: Stage, encoded: bool) -> None:

@@ -46,7 +46,7 @@ ACCESS_TOKEN = {"QUITCLAIM_ACCESS_TOKEN_FUNCTION": "${AccessTokenFunction}"}
 QUEUE = {"QUITCLAIM_DELIVERY_QUEUE": "${DeliveryQueue}"}
 BESIDES: dict[str, dict[str, str]] = {
     "app_api": RETURN_ORIGINS | SWEEP,
-    "connect": RETURN_ORIGINS | SWEEP,
+    "connect": RETURN_ORIGINS | SWEEP | QUEUE,
     "access_token": SWEEP,
     "publish": EVENT_BUS,
     "reconcile": SWEEP | ACCESS_TOKEN | EVENT_BUS | QUEUE,

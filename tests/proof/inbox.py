@@ -9,7 +9,7 @@ from typing import Any, Final
 from quitclaim.domain.limits import DELIVERY_LEASE_MS, FORWARD_MS, GUARD_MS
 from quitclaim.domain.webhooks import Event, Incoming, Prepared, Read, Taken, Trust
 from quitclaim.flows.webhooks import TakingIn, take_in
-from tests.proof.deliveries import handler_deliver, handler_forward, key_of
+from tests.proof.deliveries import NoQueue, handler_deliver, handler_forward, key_of
 from tests.proof.ledger import Kind
 from tests.proof.scripts import Handler, Scene, connected, handler_disconnect, passing, situation
 from tests.proof.situations import Made
@@ -29,6 +29,10 @@ class SimulatedHook:
     client = CLIENT
     asks_for_retry = False
 
+    def receipt(self, digest: str) -> str | None:
+        """Nothing but a status is answered."""
+        return None
+
     def at(self, client: str, endpoint: str | None) -> "SimulatedHook":
         """The only address."""
         del client, endpoint
@@ -45,16 +49,6 @@ class SimulatedHook:
 def digest_of(name: str) -> str:
     """The trace of an event, as the world's vault makes it."""
     return f"alice-id-{name}"
-
-
-class NoQueue:
-    """`ports.Forward` of which every message is lost: the table alone must be enough."""
-
-    def send(self, client: str, digest: str) -> None:
-        """Nobody has it."""
-
-    def replay(self, client: str, account: str) -> None:
-        """Nobody has it."""
 
 
 def handler_webhook(*names: str) -> Handler:

@@ -683,6 +683,10 @@ class WebhookAddress(Protocol):
         """Whether the provider sends again what no connection can take now: then it is not kept for it."""
         ...
 
+    def receipt(self, digest: str) -> str | None:
+        """The JSON that an event is answered with once it is durable, if its provider wants any."""
+        ...
+
     def read(self, request: Incoming, now: int) -> Read:
         """What a request is: refused, a handshake, or events that are believed. Raises `KeyUnavailableError`."""
         ...

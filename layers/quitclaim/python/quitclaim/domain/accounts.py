@@ -41,8 +41,8 @@ class Account:
         return replace(fewer, lost_at=at) if is_loss else replace(fewer, left_at=at)
 
     def keeping(self, more: int) -> "Account":
-        """So many more (or fewer) deliveries are parked beside it."""
-        return replace(self, waiting=(self.waiting or 0) + more or None)
+        """So many more (or fewer) deliveries are parked beside it; never fewer than none."""
+        return replace(self, waiting=max((self.waiting or 0) + more, 0) or None)
 
     @property
     def is_unmet(self) -> bool:

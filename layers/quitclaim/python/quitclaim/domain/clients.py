@@ -9,6 +9,7 @@ from typing import Final, Literal
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
 """A scope-token (RFC 6749 section 3.3)."""
+STATUS_PAGE: Final = re.compile(r"https://[\x21-\x7e]{1,500}")
 CLIENT_ID: Final = re.compile(r"[\x20-\x7e]+")
 SECRET_REF: Final = re.compile(r"(ssm|secretsmanager):[A-Za-z0-9/_.:+=@-]+")
 SECRETS: Final = 3
@@ -28,7 +29,9 @@ FIELDS: Final = frozenset(
         "webhook",
     }
 )
-WEBHOOK_FIELDS: Final = frozenset({"secrets", "path", "keys", "verify_token", "hook_id", "account", "endpoints"})
+WEBHOOK_FIELDS: Final = frozenset(
+    {"secrets", "path", "keys", "verify_token", "hook_id", "account", "status_page", "endpoints"}
+)
 LIVE_SECRETS: Final = 4
 """Two of them while a provider rotates, twice as many where it signs with two keys anyway."""
 ENDPOINTS: Final = 100
@@ -39,7 +42,8 @@ class WebhookSettings:
     """
     What the provider and the app agreed on for its events, at one address: where the live secrets are kept, newest
     first; public keys by the id that the provider gives them; where the secret part of the address and the token of a
-    handshake are kept; the id of the hook or subscription at the provider.
+    handshake are kept; the id of the hook or subscription at the provider; whose events come in, where they do not say;
+    and the app's page for users who asked the provider for a deletion.
     """
 
     secret_refs: tuple[str, ...] = ()
@@ -48,6 +52,7 @@ class WebhookSettings:
     verify_token_ref: str | None = None
     hook_id: str | None = None
     account: str | None = None
+    status_page: str | None = None
 
 
 @dataclass(frozen=True)
@@ -184,6 +189,8 @@ def _at_one_address(told: Mapping[str, object], where: str, faults: list[str]) -
     for name in ("hook_id", "account"):
         if told.get(name) is not None and not CLIENT_ID.fullmatch(_text(told[name])):
             faults.append(f"{where}.{name}: text, in printable ASCII")
+    if told.get("status_page") is not None and not STATUS_PAGE.fullmatch(_text(told["status_page"])):
+        faults.append(f"{where}.status_page: an https address of the app, in printable ASCII")
     return WebhookSettings(
         secret_refs=tuple(refs),
         path_ref=_text(told.get("path")) or None,
@@ -191,6 +198,7 @@ def _at_one_address(told: Mapping[str, object], where: str, faults: list[str]) -
         verify_token_ref=_text(told.get("verify_token")) or None,
         hook_id=_text(told.get("hook_id")) or None,
         account=_text(told.get("account")) or None,
+        status_page=_text(told.get("status_page")) or None,
     )
 
 

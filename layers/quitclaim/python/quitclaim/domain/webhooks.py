@@ -249,7 +249,8 @@ type Read = Refused | Shaken | Taken
 class WebhookKeys:
     """
     What a client's settings hold for its webhooks, opened: secrets, the newest first; public keys by their id; what
-    the provider says in a handshake, opened when one comes; the id of the hook or subscription at the provider.
+    the provider says in a handshake, opened when one comes; the id of the hook or subscription at the provider; where
+    the app tells users what became of a deletion that they asked for.
     """
 
     secrets: tuple[Secret, ...] = ()
@@ -257,6 +258,7 @@ class WebhookKeys:
     verify_token: Callable[[], Secret] | None = None
     hook_id: str | None = None
     account: str | None = None
+    status_page: str | None = None
 
 
 # --- the delivery ----------------------------------------------------------------------------------------------------
@@ -354,6 +356,14 @@ class Claim:
     token: str
     until: int
     target: ConnectionRef | None = None
+
+
+@dataclass(frozen=True)
+class KeptAt:
+    """A place among the deliveries that are kept for operators: a shard, and the entry of it that it is behind."""
+
+    shard: int = 0
+    after: Mapping[str, Any] | None = None
 
 
 def claim_of(delivery: Delivery, token: str, now: int) -> Claim:

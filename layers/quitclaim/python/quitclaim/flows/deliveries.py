@@ -177,6 +177,8 @@ def _handled(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delive
             return _dropped(claim, delivery, fate.value, world)
         if delivery.give_up_at <= now:
             return _waited_too_long(claim, delivery, event, accounts, world)
+        if delivery.beside not in (None, behind):
+            return _released(claim, delivery, world)  # it has its place in one line, and is counted there
         level = (event.kind or "")[:TOLD_CHARS] if event.is_level else None
         if level is not None and delivery.beside is None and level in world.store.levels(claim.client, behind):
             return _dropped(claim, delivery, "said already", world)  # M-75: what waits says it as well

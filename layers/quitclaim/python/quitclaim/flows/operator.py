@@ -23,7 +23,7 @@ from quitclaim.domain.errors import (
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import GUARD_MS, SECOND
 from quitclaim.domain.revocations import Revocation
-from quitclaim.domain.webhooks import Delivery
+from quitclaim.domain.webhooks import Delivery, KeptAt
 from quitclaim.ports import Clock, Ids, Kick
 
 if TYPE_CHECKING:
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from quitclaim.store.revocations import RevocationStore
 
 TRIES: Final = 5
-REDRIVEN: Final = 500
+REDRIVEN: Final = 200
 """Deliveries of one call."""
+PAGES: Final = 40
+"""Of what is kept that one call looks at, a hundred each."""
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,12 @@ class Redrive:
         )
 
 
-def redrive(which: Redrive, asked: Asked, world: Operating, *, dry_run: bool) -> tuple[list[Delivery], bool]:
+def redrive(
+    which: Redrive, asked: Asked, world: Operating, *, dry_run: bool, at: KeptAt | None = None
+) -> tuple[list[Delivery], KeptAt | None]:
     """
-    Have deliveries that nobody had delivered after all; which, and whether there may be more. A dry run does nothing.
+    Have deliveries that nobody had delivered after all: which, and the place to go on from, None where there are no
+    more. A call looks at some thousands, from *at* on, and does some hundreds. A dry run does nothing.
 
     1. `record`: the act is on record, once. Crash after it: nothing was done, ask again.
     2. `redrive` (row 76), each on its own: due at once, and reconciliation sends it within a minute. Crash in between:
@@ -142,8 +147,7 @@ def redrive(which: Redrive, asked: Asked, world: Operating, *, dry_run: bool) ->
     if which.ref is not None and (connection is None or connection.account is None):
         raise ConnectionNotFoundError(connection_id=which.ref.connection)
     account = None if connection is None else connection.account
-    kept, more = world.deliveries.kept(REDRIVEN)
-    wanted = [each for each in kept if which.wants(each, account)]
+    wanted, more = _wanted(which, account, at or KeptAt(), world)
     if dry_run or not wanted:
         return wanted, more
     world.store.record(AuditEntry(world.ids.new_id(), world.clock.now(), "redrive", str(which), asked.by, asked.reason))
@@ -155,6 +159,21 @@ def redrive(which: Redrive, asked: Asked, world: Operating, *, dry_run: bool) ->
             continue  # somebody else did it
         done.append(delivery)
     return done, more
+
+
+def _wanted(
+    which: Redrive, account: str | None, at: KeptAt | None, world: Operating
+) -> tuple[list[Delivery], KeptAt | None]:
+    if which.id is not None and which.client is not None:
+        one = world.reads.delivery(which.client, which.id)
+        return [one] if one is not None and one.is_kept and which.wants(one, account) else [], None
+    found: list[Delivery] = []
+    for _ in range(PAGES):
+        if at is None or len(found) >= REDRIVEN:
+            break
+        kept, at = world.deliveries.kept(at, REDRIVEN - len(found))
+        found += [each for each in kept if which.wants(each, account)]
+    return found, at
 
 
 def acknowledge_for_deleted(subject: Subject, asked: Asked, world: Operating) -> None:

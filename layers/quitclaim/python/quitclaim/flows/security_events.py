@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from quitclaim.domain.limits import FORWARD_MS
 from quitclaim.domain.security_events import Says, SecurityEvent, SetRefused
 from quitclaim.domain.webhooks import Delivery, DeliveryState, Prepared, Trust
-from quitclaim.ports import Clients, Clock, Transmitters, Vault
+from quitclaim.ports import Clients, Clock, Forward, Transmitters, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.webhooks import WebhookStore
@@ -29,6 +29,7 @@ class HearingOf:
     clients: Clients
     vault: Vault
     clock: Clock
+    forward: Forward
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def hear(name: str, token: bytes, world: HearingOf) -> Acknowledged | SetRefused
     2. `accept` (row 65) for each event that says something of an account. Crash before it: nothing was acknowledged,
        and the issuer sends it again. Crash after it: the same, and what is stored is known then by issuer and `jti`.
        It is due to be handled (`forward`), by `deliver`.
+    3. Its id is put into the queue. Crash before it, or no queue: it is due, and `reconcile` sends it.
 
     Raises `NotFoundError` where nobody is set up by that name, and `KeyUnavailableError`, `StoreError`: no
     acknowledgement, so nothing is lost.
@@ -86,7 +88,7 @@ def _accept(
         content_type="application/secevent+jwt",
         deauthorizes=True,
     )
-    return world.store.accept(
+    is_new = world.store.accept(
         Delivery(
             client=client,
             digest=digest,
@@ -98,3 +100,6 @@ def _accept(
             next=now + FORWARD_MS,
         )
     )
+    if is_new:
+        world.forward.send(client, digest)
+    return is_new

@@ -6,7 +6,7 @@ what follows from an event is done later, from the table, by who delivers.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from quitclaim.domain.deliveries import Fate, fate_of, standing_of
@@ -17,6 +17,7 @@ from quitclaim.domain.webhooks import (
     DeliveryState,
     Event,
     Incoming,
+    Prepared,
     RefusalReason,
     Refused,
     Shaken,
@@ -51,15 +52,17 @@ class Received:
     duplicates: int = 0
     shaken: Shaken | None = None
     refused: RefusalReason | None = None
+    body: str = ""
+    """JSON that the provider is to be answered with, once its event is durable."""
 
 
 def take_in(client: str, endpoint: str | None, request: Incoming, world: TakingIn) -> Received:
     """
     Verify a request, and store each event of it.
 
-    1. `accept` (row 65), one write an event: it is durable, sealed, and due to be forwarded. Refused: it is a
-       duplicate, and counts as accepted because its item is there.
-       Crash before it: nothing was answered, and the provider sends it again. Crash after it, or between two events of
+    1. `accept` (row 65), one write an event, or one for each account that it names: it is durable, sealed, and due to
+       be forwarded. Refused: it is a duplicate, and counts as accepted because its item is there.
+       Crash before it: nothing was answered, and the provider sends it again. Crash after it, or between two writes of
        one request: the same, and what is stored is a duplicate then.
     2. Its id is put into the queue. Crash before it, or no queue: it is due, and `reconcile` sends it.
 
@@ -73,13 +76,15 @@ def take_in(client: str, endpoint: str | None, request: Incoming, world: TakingI
         return Received(0, refused=read.reason)
     if isinstance(read, Shaken):
         if read.brings is not None:
-            _accept(read.brings, address, now, world)
+            _taken(read.brings, address, now, world)
         return Received(read.status, shaken=read)
     if address.asks_for_retry:
         for event in read.events:
             _must_be_wanted(event, address, now, world)
-    new = [_accept(event, address, now, world) for event in read.events]
-    return Received(read.status, accepted=sum(new), duplicates=len(new) - sum(new))
+    taken = [_taken(event, address, now, world) for event in read.events]
+    new = sum(is_new for is_new, _ in taken)
+    body = next((said for _, digest in taken if (said := address.receipt(digest)) is not None), "")
+    return Received(read.status, accepted=new, duplicates=len(taken) - new, body=body)
 
 
 def _must_be_wanted(event: Event, address: WebhookAddress, now: int, world: TakingIn) -> None:
@@ -90,9 +95,21 @@ def _must_be_wanted(event: Event, address: WebhookAddress, now: int, world: Taki
         raise WebhookAccountNotReadyError
 
 
-def _accept(event: Event, address: WebhookAddress, now: int, world: TakingIn) -> bool:
-    """Whether it is new; a duplicate needs no message, for the first copy is due until it is over (RB-63)."""
+def _taken(event: Event, address: WebhookAddress, now: int, world: TakingIn) -> tuple[bool, str]:
+    """
+    Whether anything of it is new, and the digest of its first delivery. Each account that it names has one of its own,
+    with its own trace and its own place in its own line: whoever of them is not ready holds up none of the others.
+    """
     prepared = event.prepared
+    each = [replace(prepared, accounts=(account,)) for account in prepared.accounts] or [prepared]
+    made = [_accept(event, one, address, now, world) for one in each]
+    is_new = any(new for new, _ in made)
+    world.on_event(event, is_new)
+    return is_new, made[0][1]
+
+
+def _accept(event: Event, prepared: Prepared, address: WebhookAddress, now: int, world: TakingIn) -> tuple[bool, str]:
+    """Whether it is new, and its digest; a duplicate needs no message: the first copy is due till its end (RB-63)."""
     account = prepared.accounts[0] if prepared.accounts else None
     digest = world.vault.trace_digest(address.client, account, event.how, event.name)
     delivery = Delivery(
@@ -108,5 +125,4 @@ def _accept(event: Event, address: WebhookAddress, now: int, world: TakingIn) ->
     is_new = world.store.accept(delivery)
     if is_new:
         world.forward.send(address.client, digest)
-    world.on_event(event, is_new)
-    return is_new
+    return is_new, digest

@@ -117,6 +117,7 @@ class Webhook(Strict):
     subscription: Member | None = None
     status: Annotated[int, Field(ge=200, le=204)] = 200
     unready: Literal["hold", "retry"] = "hold"
+    receipt: Literal["data_deletion"] | None = None
 
 
 def compiled_webhook(told: Webhook, own: str | None) -> dict[str, Any]:

@@ -69,6 +69,8 @@ LEVEL_BUCKET_MS: Final = 5 * MINUTE
 LONGEST_NAME: Final = 200
 """In bytes, of a kind, an id or an account: what is longer is none. So a prepared event always fits its bound (K-4)."""
 LONGEST_FIELD: Final = 100
+CODE_CHARS: Final = 24
+"""Of a receipt's code: the same for every copy of an event, and nobody's to guess."""
 
 
 type AccountPaths = tuple[tuple[str | None, tuple[str, ...]], ...]
@@ -152,6 +154,8 @@ class WebhookSpec:
     subscription: str | None  # the path of the subscription's id, where the settings hold one
     status: int
     unready: Literal["hold", "retry"]
+    receipt: Literal["data_deletion"] | None
+    """What is answered beside the status: Meta's word for whoever asked for a deletion, where the app has a page."""
 
 
 class ProviderHook:
@@ -180,6 +184,18 @@ class ProviderHook:
     def asks_for_retry(self) -> bool:
         """Whether the provider sends again what no connection can take now."""
         return self._spec.unready == "retry"
+
+    def receipt(self, digest: str) -> str | None:
+        """
+        The JSON that an event is answered with, by its digest: where its user reads what becomes of the deletion, and
+        the code to ask there with. None: nothing but the status.
+        """
+        page = self._keys.status_page
+        if self._spec.receipt is None or page is None:
+            return None
+        code = sha256(digest.encode())[:CODE_CHARS]
+        url = f"{page}{'&' if '?' in page else '?'}code={code}"
+        return json.dumps({"url": url, "confirmation_code": code})
 
     def read(self, request: Incoming, now: int) -> Read:
         """
@@ -577,6 +593,7 @@ def webhook_of(compiled: dict[str, Any] | None) -> WebhookSpec | None:
         subscription=compiled["subscription"],
         status=compiled["status"],
         unready=compiled["unready"],
+        receipt=compiled["receipt"],
     )
 
 

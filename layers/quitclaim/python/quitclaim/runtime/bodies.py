@@ -101,6 +101,7 @@ class RedriveDeliveries(Body):
     connection: OfConnection | None = None
     since: Annotated[int, Field(ge=0)] | None = Field(None, alias="from")
     until: Annotated[int, Field(ge=0)] | None = Field(None, alias="to")
+    after: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
 
 
 def parsed[T: Body](kind: type[T], body: dict[str, Any]) -> T:

@@ -370,6 +370,7 @@ class ConfiguredAddresses:
             verify_token=self._later(told.verify_token_ref),
             hook_id=told.hook_id,
             account=told.account,
+            status_page=told.status_page,
         )
 
     def _later(self, ref: str | None) -> Callable[[], Secret] | None:

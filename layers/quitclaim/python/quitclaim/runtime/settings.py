@@ -54,6 +54,7 @@ class ConnectSettings(Settings):
 
     return_origins: str = _env("QUITCLAIM_RETURN_ORIGINS")
     sweep_function: str = _env("QUITCLAIM_SWEEP_FUNCTION")
+    delivery_queue: str = _env("QUITCLAIM_DELIVERY_QUEUE")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,16 @@
 """What the API answers: values of the domain as JSON. No digest, no id of an exchange or revocation, nothing sealed."""
 
+import base64
+import json
 from typing import Any
 
 from quitclaim.domain.attention import Attention
 from quitclaim.domain.connect import Blocker, Owner
+from quitclaim.domain.errors import InvalidBodyError
+from quitclaim.domain.limits import SHARDS
 from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import Level
-from quitclaim.domain.webhooks import Delivery
+from quitclaim.domain.webhooks import Delivery, KeptAt
 from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
 from quitclaim.flows.tokens import AccessToken
 from quitclaim.ports import Client
@@ -119,6 +123,28 @@ def kept(delivery: Delivery) -> dict[str, Any]:
         "dropped_at": delivery.done,
         "reason": delivery.reason,
     }
+
+
+def place(at: KeptAt | None) -> str | None:
+    """Where to go on from, as text that says nothing to whoever gets it; None: that was all."""
+    if at is None:
+        return None
+    said = json.dumps([at.shard, None if at.after is None else dict(at.after)], separators=(",", ":"))
+    return base64.urlsafe_b64encode(said.encode()).decode()
+
+
+def place_of(text: str | None) -> KeptAt | None:
+    """The place again. Raises `InvalidBodyError`: nobody was told this one."""
+    if text is None:
+        return None
+    try:
+        shard, after = json.loads(base64.urlsafe_b64decode(text.encode()))
+        is_place = shard in range(SHARDS) and (after is None or after.keys() == {"PK", "SK", "a1", "a2"})
+    except (ValueError, TypeError, AttributeError):
+        is_place = False
+    if not is_place:
+        raise InvalidBodyError("after: not what an earlier answer said", field="after")
+    return KeptAt(shard, after)
 
 
 def access_token(token: AccessToken) -> dict[str, Any]:

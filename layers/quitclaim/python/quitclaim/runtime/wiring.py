@@ -342,7 +342,8 @@ def connect() -> Connect:
     parts = _parts(ConnectSettings, "connect")
     transmitters = ConfiguredTransmitters(parts.config, lambda: parts.http, real_now)
     webhooks = WebhookStore(parts.table, parts.clock, parts.ids)
-    hearing = HearingOf(webhooks, transmitters, parts.clients, parts.vault, parts.clock)
+    forward = parts.queue(parts.settings.delivery_queue)
+    hearing = HearingOf(webhooks, transmitters, parts.clients, parts.vault, parts.clock, forward)
     return Connect(parts, _connecting(parts, parts.kick(parts.settings.sweep_function)), hearing)
 
 

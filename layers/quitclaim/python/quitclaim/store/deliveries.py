@@ -10,7 +10,7 @@ from quitclaim.domain.accounts import Account
 from quitclaim.domain.events import Event
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import KEPT_MS, SHARDS, TRACE_TTL_MS
-from quitclaim.domain.webhooks import Claim, Delivery, DeliveryState
+from quitclaim.domain.webhooks import Claim, Delivery, DeliveryState, KeptAt
 from quitclaim.ports import Clock, Cursor, Ids, Item, Key, Table, Update, equals, present, seen
 from quitclaim.store.commit import Commit, new_commit
 from quitclaim.store.connect import add_event
@@ -209,20 +209,20 @@ class DeliveryStore:
             item = account_item(after, claim.client, delivery.beside, now)
             commit.create("account", key, "account", item, seen(account.v), version=account.v)
 
-    def kept(self, limit: int) -> tuple[list[Delivery], bool]:
-        """What nobody had and is kept, the oldest first of each shard, read consistently; and whether there is more."""
-        entries: list[Item] = []
-        more = False
-        for number in range(SHARDS):
-            page = self._table.query_index("attention", attention_partition(KEPT, number), limit=limit)
-            entries += page.items
-            more = more or page.after is not None
-        keys = [Key(entry["PK"], entry["SK"]) for entry in sorted(entries, key=lambda entry: str(entry["a2"]))[:limit]]
-        found: list[Delivery] = []
-        for start in range(0, len(keys), PAGE):
-            read = map(delivery_of, self._table.batch_get(keys[start : start + PAGE]))
-            found += [each for each in read if each is not None and each.is_kept]
-        return found, more or len(entries) > limit
+    def kept(self, at: KeptAt, limit: int) -> tuple[list[Delivery], KeptAt | None]:
+        """
+        What nobody had and is kept: up to *limit* from a place on, the oldest first of each shard, read consistently;
+        and the place behind it, None at the end.
+        """
+        page = self._table.query_index(
+            "attention", attention_partition(KEPT, at.shard), limit=min(limit, PAGE), after=at.after
+        )
+        keys = [Key(entry["PK"], entry["SK"]) for entry in page.items]
+        read = map(delivery_of, self._table.batch_get(keys)) if keys else ()
+        found = [each for each in read if each is not None and each.is_kept]
+        if page.after is not None:
+            return found, KeptAt(at.shard, dict(page.after))
+        return found, KeptAt(at.shard + 1) if at.shard + 1 < SHARDS else None
 
     def redrive(self, delivery: Delivery, now: int) -> None:
         """
