@@ -124,8 +124,10 @@ def get_connection(tenant: str, owner: str, connection_id: str) -> Response[str]
 def list_sources(tenant: str, owner: str, connection_id: str) -> Response[str]:
     """What is linked, or was asked for, behind the account of a connection to a broker."""
     ref = ConnectionRef.checked(tenant, owner, connection_id)
-    view(ref, reads=parts.reads, clock=parts.clock)
-    return answer({"sources": [views.source(each) for each in parts.reads.sources(ref)]})
+    connection = view(ref, reads=parts.reads, clock=parts.clock).connection
+    found = [views.source(each, connection.generation) for each in parts.reads.sources(ref)]
+    last = parts.reads.last_event_at(connection)
+    return answer({"sources": found} | ({} if last is None else {"last_event_at": last}))
 
 
 @app.delete(f"{OWNER}/connections/<connection_id>")

@@ -40,6 +40,7 @@ TABLE = {
     "WEBHOOKS_NOT_SUPPORTED": (404, False),
     "WEBHOOK_REFUSED": (401, False),
     "WEBHOOK_ACCOUNT_NOT_READY": (503, True),
+    "WEBHOOK_SOURCE_NOT_READY": (503, True),
     "OWNER_DELETED": (410, False),
     "OWNER_PURGING": (409, True),
     "OAUTH_STATE_SUPERSEDED": (409, False),

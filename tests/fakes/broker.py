@@ -45,6 +45,21 @@ ENTRY: Final[dict[str, Any]] = {
         "sources": True,
         "state_param": "flow",
     },
+    "webhook": {
+        "signature": {"scheme": "hmac", "headers": ["x-acme-signature"]},
+        "event": {
+            "id": ["id"],
+            "kind": ["type"],
+            "accounts": ["user.id"],
+            "occurred_at": {"path": "at", "unit": "ms"},
+            "source": "source.slug",
+        },
+        "sources": [
+            {"says": "connected", "when": {"kind": "source.created"}},
+            {"says": "disconnected", "when": {"kind": "source.removed"}},
+            {"says": "failed", "when": {"kind": "source.error", "final": "true"}},
+        ],
+    },
     "revocation": {
         "shape": "token_in_path",
         "url": f"{API}/v2/user/{{token}}",

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome
+from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, HookWord
 from quitclaim.domain.ids import ConnectionRef
 
 
@@ -33,7 +33,7 @@ class RecordingHooks:
     """`ports.AppHooks`: the app has those that a test sets, and answers as it says; every question is remembered."""
 
     def __init__(self) -> None:
-        self.answers: dict[HookKind, Callable[[HookCall], HookOutcome]] = {}
+        self.answers: dict[HookKind, Callable[[HookCall], HookOutcome | HookWord]] = {}
         self.asked: list[HookCall] = []
 
     def has(self, kind: HookKind) -> bool:
@@ -41,7 +41,8 @@ class RecordingHooks:
 
     def ask(self, call: HookCall, timeout_ms: int = 0) -> HookAnswer:
         self.asked.append(call)
-        return HookAnswer(self.answers[call.kind](call))
+        said = self.answers[call.kind](call)
+        return HookAnswer(HookOutcome.DONE, word=said) if isinstance(said, HookWord) else HookAnswer(said)
 
 
 class RecordingForward:

@@ -41,6 +41,7 @@ from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.ring import RingTable
+from quitclaim.store.sources import SourceStore
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
 from quitclaim.store.webhooks import WebhookStore
@@ -184,6 +185,7 @@ class World:
             self.reads,
             WebhookStore(self.table, self.clock, self.ids),
             DeliveryStore(self.table, self.clock, self.ids),
+            SourceStore(self.table, self.clock, self.ids),
             TokenStore(self.table, self.clock, self.ids),
             self.stopping,
             self.clients,

@@ -160,8 +160,12 @@ def live(stage: Stage) -> None:
     stopped(stage, "two")
     passes(stage, MINUTE)
 
-    # events of the provider: one is handled, one is doubted, one waits for a grant, one is left to who has it
+    # an event that names something behind the account of a live connection
     stage.connected("told")
+    (account,) = {each.account for each in stage.server.ledger.values()} & {stage.owner}
+    assert post(stage, {"id": "e-3", "user": account, "source": "watch"}).status == 200
+
+    # events of the provider: one is handled, one is doubted, one waits for a grant, one is left to who has it
     stage.accept("event")
     stage.accept("hint", deauthorizes=True, trust=Trust.SECRET)
     stage.accept("early", account="bob")
@@ -272,6 +276,10 @@ def test_what_is_granted_is_needed(new_stage: Callable[..., Stage], monkeypatch:
     monkeypatch.setattr(transport, "sync_http", lambda: httpx.Client(transport=app))
 
     webhook = HOOK | {"signature": HOOK["signature"] | {"key_from": "client"}, "unready": "retry"}
+    webhook |= {
+        "event": HOOK["event"] | {"source": "source"},
+        "sources": [{"says": "connected", "when": {"kind": "x"}}],
+    }
     live(new_stage(revocation__reach="authorization", refresh__idle_limit_s=7_200, webhook=webhook))
     renew(new_stage(**BEARER))
 

@@ -18,7 +18,7 @@ from quitclaim.store.pace import ReportBreaker
 from tests.fakes.tables import applied_then_ambiguous, busy
 from tests.proof.broken import BreakableTable, Journal, Part
 from tests.proof.cases import Example
-from tests.store import rows, test_deletion, test_deliveries, test_maintain, test_operator, test_report
+from tests.store import rows, test_deletion, test_deliveries, test_maintain, test_operator, test_report, test_sources
 from tests.store.rows import BARRIER, CLAIM_REFUSALS, EXCHANGE, FAR, GRANT, REVOCATION, Act, Refusal, Row, has, lacks
 from tests.store.stage import CLIENT, REF, Stage
 
@@ -275,7 +275,7 @@ MORE: Final = (
     Row(
         "62 source with a key that counts no longer",
         partial(with_an_old_key, arrange=partial(rows.start_source, again=False)),
-        5,
+        6,
     ),
     Row(
         "47 close beside another connection's attempt",
@@ -311,6 +311,7 @@ ROWS: Final[Mapping[str, Row]] = {
         test_maintain.ROWS,
         test_operator.ROWS,
         test_report.ROWS,
+        test_sources.ROWS,
         MORE,
     )
     for row in listed

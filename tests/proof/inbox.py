@@ -24,6 +24,7 @@ class SimulatedHook:
 
     def __init__(self, *names: str) -> None:
         self._names = names
+        self.more: dict[str, Any] = {"accounts": ("alice",)}
 
     provider = "simulated"
     client = CLIENT
@@ -41,7 +42,7 @@ class SimulatedHook:
     def read(self, request: Incoming, now: int) -> Read:
         """What the request is."""
         prepared = Prepared(
-            self.provider, CLIENT, now, Trust.SIGNED, "0" * 64, len(request.body), kind="made", accounts=("alice",)
+            self.provider, CLIENT, now, Trust.SIGNED, "0" * 64, len(request.body), kind="made", **self.more
         )
         return Taken(tuple(Event(prepared, json.dumps(name).encode(), "id", name) for name in self._names), ANSWERED)
 

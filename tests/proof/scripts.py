@@ -545,6 +545,7 @@ from tests.proof import (  # noqa: E402 - they register themselves
     brokers,  # noqa: F401
     deliveries,  # noqa: F401
     inbox,  # noqa: F401
+    linked,  # noqa: F401
     outbox,  # noqa: F401
     races,  # noqa: F401
     renewing,  # noqa: F401

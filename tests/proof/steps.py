@@ -5,6 +5,7 @@ A state at rest forgets how it was reached; this looks at each commit as it happ
 read last: a frozen writer is judged by what it knew.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -110,6 +111,67 @@ def _connection(
         yield "S-21: a connection's account was exchanged"
     if is_restart and world.is_deleted(after["PK"]):
         yield "I-10: a connection of a deleted owner was started"
+
+
+TOLD_OF_SOURCE: Final = frozenset({"source.connected", "source.disconnected", "source.failed"})
+
+
+def _source(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    """
+    M-10, M-48, M-74: a source is never born connected, is connected in the life of its connection alone and, where the
+    app decides, by its word; whatever becomes of one is told in the same commit.
+    """
+    if after is None:
+        return
+    if before is None and after["status"] != "disconnected":
+        yield "M-10: a source was born connected"
+    if before is not None and after["fence"] < before["fence"]:
+        yield "M-12: the fence of a source fell"
+    told = [new["kind"] for item, new in changes.values() if item is None and new is not None and new["ty"] == "event"]
+    was = None if before is None else (before["status"], before.get("generation"), before.get("error"))
+    connects = after["status"] == "connected" and was is not None and was[:2] != ("connected", after["generation"])
+    connection = world.table.item(Key(after["PK"], "C#" + after["SK"].split("#")[1])) or {}
+    if connects:
+        life = (connection.get("state"), connection.get("generation"))
+        if life != ("ready", after["generation"]) or world.is_deleted(after["PK"]):
+            yield f"I-5: a source was connected, and its connection is {life}"
+        if told != ["source.connected"]:
+            yield f"M-74: a source was connected, and the app was told {told}"
+        if world.app_admits is not None and (world.app_admits != "admitted" or not world.seen.asked_app):
+            yield "M-74: a source was connected, and the app had not admitted it"
+    elif was is not None and was[0] == "connected" and after["status"] == "disconnected":
+        is_alive = (connection.get("state"), connection.get("generation")) == ("ready", was[1])
+        if is_alive and not set(told) & TOLD_OF_SOURCE:
+            yield "M-74: a source ended, and the app was not told"
+    elif set(told) & TOLD_OF_SOURCE and (was is None or after.get("error") == was[2]):
+        yield f"M-74: nothing became of a source, and the app was told {told}"
+    touched = {new["ty"] for item, new in changes.values() if new is not None and new != item}
+    if set(told) & TOLD_OF_SOURCE and touched & {"connection", "grant"}:
+        yield "M-48: what became of a source changed its connection"
+
+
+def _share(world: "World", changes: Mapping[Key, Change], before: Item | None, after: Item | None, now: int) -> Any:
+    """M-74: nobody has an event of a source that was never connected, unless the app had not decided about it."""
+    if before is not None or after is None or after["SK"] == "W" or after.get("reason") != "received":
+        return
+    body = (world.table.item(Key(after["PK"], "W")) or {}).get("body", b"")
+    said = _meaning(body)
+    if not world.kind.broker or "source" not in said or said.get("source_word") in ("disconnected", "failed"):
+        return
+    _, tenant, owner, connection = after["SK"].split("#")
+    source = world.table.item(Key(f"O#{tenant}#{owner}", f"R#{connection}#{said['source']}"))
+    was_never = source is None or (source["status"] == "disconnected" and source["fence"] == 1)
+    if was_never and world.app_admits != "deferred":
+        yield "M-74: a connection has an event of a source that was never connected"
+
+
+def _meaning(sealed: bytes) -> Mapping[str, Any]:
+    """What the open vault sealed for a delivery; nothing, of what only a real one could open."""
+    try:
+        found: Mapping[str, Any] = json.loads(sealed.decode().rpartition(";")[2])
+    except ValueError:
+        return {}
+    return found
 
 
 def _steps_up(changes: Mapping[Key, Change]) -> bool:
@@ -530,6 +592,8 @@ def _bytes_in(value: Any) -> Iterable[bytes]:
 
 
 JUDGES: Final[Mapping[str, Judge]] = {
+    "source": _source,
+    "delivery": _share,
     "owner": _owner,
     "connection": _connection,
     "exchange": _exchange,

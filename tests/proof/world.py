@@ -17,7 +17,7 @@ from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
 from quitclaim.domain.attention import Subject
 from quitclaim.domain.errors import KeyUnavailableError, QuitclaimError, SealBrokenError, StoreError
 from quitclaim.domain.facts import ProviderFacts
-from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, hook_id
+from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, HookWord, hook_id
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import GUARD_MS
 from quitclaim.domain.outcomes import (
@@ -54,6 +54,7 @@ from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.ring import RingTable
+from quitclaim.store.sources import SourceStore
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
 from quitclaim.store.webhooks import WebhookStore
@@ -137,6 +138,7 @@ class World:
         self.keys_out = False
         self.bus_out = False
         self.app_purges = False  # whether the app has a purge hook
+        self.app_admits: HookWord | None = None  # what the app says of every source, where it wants to be asked
         self.asked: dict[str, frozenset[Live]] = {}  # who asks for a token -> what was live at an instant since
         self.slow: dict[str, int] = {}  # endpoint -> how long its next answer takes
         self.kicked: list[str] = []
@@ -1069,19 +1071,26 @@ def _result(coroutine: Coroutine[Any, Any, RevokeAnswer | None]) -> RevokeAnswer
 
 
 class SimulatedApp:
-    """`ports.AppHooks`: where the app wants to be asked to purge, it says so at the second question only."""
+    """
+    `ports.AppHooks`: where the app wants to be asked to purge, it says so at the second question only; of every source
+    it says the same.
+    """
 
     def __init__(self, ports: "Ports") -> None:
         self._world = ports.world
         self._process = ports.process
 
     def has(self, kind: HookKind) -> bool:
+        if kind is HookKind.SOURCE_OBSERVED:
+            return self._world.app_admits is not None
         return kind is HookKind.PURGE and self._world.app_purges
 
     def ask(self, call: HookCall, timeout_ms: int = 0) -> HookAnswer:
         def act() -> HookAnswer:
             asked = self._world.seen.asked_app
             asked[call.id] = min(asked.get(call.id, 0) + 1, 2)
+            if call.kind is HookKind.SOURCE_OBSERVED:
+                return HookAnswer(HookOutcome.DONE, word=self._world.app_admits)
             return HookAnswer(HookOutcome.DONE if asked[call.id] > 1 else HookOutcome.LATER)
 
         answer: HookAnswer = self._process.step(Call(f"the app: {call.kind}", frozenset({"app"}), True), act)
@@ -1139,6 +1148,7 @@ class Ports:
         self.app = SimulatedApp(self)
         self.webhooks = WebhookStore(self.table, self.clock, self.ids)
         self.deliveries = DeliveryStore(self.table, self.clock, self.ids)
+        self.sources = SourceStore(self.table, self.clock, self.ids)
         self.operators = OperatorStore(self.table, self.clock, self.ids)
         self.maintains = MaintainStore(self.table, self.clock, self.ids)
         self.ring = RingTable(self.table, self.clock, self.ids)
@@ -1310,6 +1320,7 @@ class Ports:
             reads=self.reads,
             webhooks=self.webhooks,
             store=self.deliveries,
+            sources=self.sources,
             tokens=self.tokens,
             stopping=self.stopping,
             clients=self.clients,

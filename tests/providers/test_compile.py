@@ -34,6 +34,10 @@ HOOK: dict[str, Any] = {"signature": {"scheme": "hmac", "headers": ["x-acme-sign
 BESIDE = {"at": "header:x-acme-timestamp", "unit": "s"}
 
 
+SOURCED: dict[str, Any] = HOOK | {"event": {"source": "source.slug"}}
+LINKED = {"says": "connected", "when": {"kind": "source.created"}}
+
+
 def signed(text: str, **more: Any) -> dict[str, Any]:
     """A webhook block whose signature covers that."""
     return {"signature": {**HOOK["signature"], "signed": text, **more}}
@@ -158,6 +162,17 @@ def naming(**accounts: str) -> dict[str, Any]:
         ({"webhook": HOOK | {"handshakes": [{"kind": "challenge"}]}}, "webhook.handshakes.0.signed must be true"),
         ({"webhook": HOOK | {"handshakes": [{"kind": "ping"}]}}, "webhook.handshakes.0.when is missing"),
         ({"webhook": HOOK | {"deauthorizations": [{"when": {}}]}}, "webhook.deauthorizations.0.when does not hold"),
+        ({"webhook": HOOK | {"sources": [LINKED]}}, "webhook.event.source is missing"),
+        ({"webhook": SOURCED | {"sources": [{"says": "paused", "when": {"kind": "x"}}]}}, "webhook.sources.0.says is"),
+        ({"webhook": SOURCED | {"sources": [{"says": "failed", "when": {}}]}}, "webhook.sources.0.when does not hold"),
+        (
+            {"webhook": SOURCED | {"sources": [{"says": "failed", "when": {"header:x-topic": "x"}}]}},
+            "webhook.sources.0.when rests on a header",
+        ),
+        (
+            {"webhook": SOURCED | {"unready": "retry", "sources": [{"says": "failed", "when": {"kind": "x"}}]}},
+            "webhook.sources names no word for connected",
+        ),
     ],
 )
 def test_a_file_that_does_not_hold_is_refused(tmp_path, changes, said):
@@ -320,6 +335,8 @@ def test_S_8_a_pattern_takes_nothing_that_ends_a_host_or_a_segment(tmp_path, pat
             | {"event": {"id": ["header:x-id"]}}
         },
         {"webhook": {"signature": {"scheme": "path"}, "event": {"is_level": True}}},
+        {"webhook": SOURCED},
+        {"webhook": SOURCED | {"unready": "retry", "sources": [LINKED]}},
     ],
 )
 def test_a_file_that_holds_is_compiled(tmp_path, changes):

@@ -10,7 +10,7 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from quitclaim.domain.errors import KeyUnavailableError
-from quitclaim.domain.hooks import Hook, HookCall, HookKind, HookOutcome
+from quitclaim.domain.hooks import Hook, HookCall, HookKind, HookOutcome, HookWord
 from quitclaim.domain.limits import HOOK_PAUSE_MS
 from quitclaim.domain.secret import Secret
 from quitclaim.hostapp import HostApp
@@ -169,6 +169,8 @@ def test_a_hook_whose_parameter_does_not_hold_is_asked_in_vain():
         (RawAnswer(200, b"thanks"), HookOutcome.DONE),
         (RawAnswer(200, b'{"status": "done"}'), HookOutcome.DONE),
         (RawAnswer(200, b'{"status": "later"}'), HookOutcome.LATER),
+        (RawAnswer(202, b'{"status": "admitted"}'), HookOutcome.LATER),
+        (RawAnswer(400, b'{"status": "admitted"}'), HookOutcome.FAILED),
         (RawAnswer(202), HookOutcome.LATER),
         (RawAnswer(302), HookOutcome.FAILED),
         (RawAnswer(400), HookOutcome.FAILED),
@@ -208,6 +210,27 @@ def test_a_function_is_invoked_with_the_same_words(invoked, outcome):
     ((function, payload),) = app.sent
     assert function == FUNCTION
     assert (payload["id"], payload["type"], payload["data"]) == (CALL.id, "purge", dict(CALL.data))
+
+
+@pytest.mark.rule("M-44", "M-74")
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        (b"", None),
+        (b'"admitted"', None),
+        (b'{"status": "ADMITTED"}', None),
+        (b'{"status": ["admitted"]}', None),
+        (b'{"status": "done"}', None),
+        *((b'{"status": "%s"}' % word.encode(), word) for word in HookWord),
+    ],
+)
+def test_an_answer_is_read_for_one_word(said, word):
+    """The same over HTTPS and from a function; with anything else the app has said nothing but that it is done."""
+    over = App(over_https(), answer=RawAnswer(200, said)).hostapp.ask(CALL)
+    invoked = App(Hook(HookKind.PURGE, function=FUNCTION), invoked=Told(said)).hostapp.ask(CALL)
+
+    assert over == invoked
+    assert (over.outcome, over.word) == (HookOutcome.DONE, word)
 
 
 def test_who_does_not_answer_is_not_asked_again_at_once():

@@ -32,9 +32,11 @@ from quitclaim.domain.webhooks import (
     Taken,
     Trust,
     WebhookKeys,
+    prepared_of,
 )
 from quitclaim.providers.id_token import Verdict
 from quitclaim.providers.webhooks import ProviderHook
+from tests.fakes.broker import broker_spec
 from tests.providers.signing import CATALOGUE, NOW, SECRET, URL, Signer, a_hook, a_request, spec_of, with_webhooks
 
 
@@ -669,3 +671,34 @@ def test_a_block_stands_for_every_provider_whose_events_are_known() -> None:
 def test_an_entry_without_a_block_takes_no_events() -> None:
     """Where nobody has read how they are signed."""
     assert CATALOGUE.get("spotify").webhook is None
+
+
+# --- sources ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("M-74", "M-82")
+@pytest.mark.parametrize(
+    ("said", "source", "word"),
+    [
+        ({"type": "data.sleep", "source": {"slug": "oura"}}, "oura", None),
+        ({"type": "source.created", "source": {"slug": "oura"}}, "oura", "connected"),
+        ({"type": "source.removed", "source": {"slug": "oura"}}, "oura", "disconnected"),
+        ({"type": "source.error", "final": True, "source": {"slug": "oura"}}, "oura", "failed"),
+        ({"type": "source.error", "final": False, "source": {"slug": "oura"}}, "oura", None),
+        ({"type": "source.error", "source": {"slug": 7}}, "7", None),
+        ({"type": "source.removed"}, None, "disconnected"),
+    ],
+)
+def test_what_a_broker_says_of_a_source(said: dict[str, Any], source: str | None, word: str | None) -> None:
+    """The catalogue says by which events; every condition of one must hold."""
+    spec = broker_spec().webhook
+    assert spec is not None
+    body = json.dumps({"id": "e-1", "user": {"id": "u-1"}, "at": 1_799_999_999_000} | said).encode()
+
+    taken = a_hook("acme", spec=spec).read(Signer(spec.signature).signed(a_request(body)), NOW)
+
+    assert isinstance(taken, Taken)
+    (event,) = taken.events
+    assert (event.prepared.source, event.prepared.source_word) == (source, word)
+    assert event.prepared.accounts == ("u-1",)
+    assert prepared_of(event.prepared.as_mapping()) == event.prepared

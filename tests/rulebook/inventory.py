@@ -28,8 +28,8 @@ ALL: Final = frozenset(
     + [f"RB-{number}" for number in FIELD_CASES]
 )
 
-LATER: Final = frozenset({"U-18", "I-14", "D-19", "D-20", "M-74", "M-81"})
-"""Rules of docs/rules.md that come with brokers or dependents, and say so there."""
+LATER: Final = frozenset({"U-18", "I-14", "D-19", "D-20"})
+"""Rules of docs/rules.md that come with reconciliation at brokers or with dependents, and say so there."""
 
 CUSTODY: Final = (
     frozenset(rule for rule in ALL if rule.split("-")[0] in ("F", "U", "I", "D")) - LATER
@@ -45,11 +45,11 @@ CONNECTING: Final = frozenset(f"M-{number}" for number in range(1, 60)) | frozen
 """Starting a connection, the hosted link and the callback; accounts at brokers and sign-in."""
 
 WEBHOOKS: Final = (
-    frozenset(f"M-{number}" for number in range(60, 86)) - {"M-74", "M-81"}
+    frozenset(f"M-{number}" for number in range(60, 86))
     | {f"RB-{number}" for number in (63, 64, 65, 66, 68, 71, 72)}
     | {"S-9", "S-10", "S-11", "S-12"}
 )
-"""Events of providers, but for those of sources behind an account."""
+"""Events of providers, those of sources behind an account among them."""
 
 SEALING: Final = frozenset({"S-15", "S-16"})
 """What a sealed value withstands."""

@@ -470,7 +470,7 @@ SOURCE = source_key(REF, "oura")
 
 
 def start_with_a_source(stage: Stage) -> Act:
-    source = asked_for(None, REF, "oura", stage.now, fences=False)
+    source = asked_for(None, REF, "oura", stage.now, fences=False, generation=1)
     return partial(stage.connects.start, stage.a_start(idempotency=stage.an_idempotency(), source=source))
 
 
@@ -493,7 +493,7 @@ def a_source_start(stage: Stage, connection: Connection, ticket: str) -> SourceS
         owner=stage.owner(),
         connection=connection,
         before=before,
-        after=asked_for(before, REF, "oura", stage.now, fences=True),
+        after=asked_for(before, REF, "oura", stage.now, fences=True, generation=connection.generation),
         ticket=Ticket(REF, connection.generation, CLIENT, 0, stage.now + TICKET_MS, source="oura", reuses=True),
         ticket_digest=digest(ticket),
         now=stage.now,
@@ -1261,13 +1261,13 @@ ROWS: tuple[Row, ...] = (
     Row(
         "62 source",
         partial(start_source, again=False),
-        5,
+        6,
         (*SOURCE_REFUSALS, Refusal("the source is there by now", "source", taken(SOURCE))),
     ),
     Row(
         "62 source again",
         partial(start_source, again=True),
-        5,
+        6,
         (*SOURCE_REFUSALS, Refusal("the source moved", "source", moved(SOURCE))),
     ),
     Row(
@@ -1278,7 +1278,7 @@ ROWS: tuple[Row, ...] = (
             *SOURCE_REFUSALS,
             Refusal("the source was seen since", "source", has(SOURCE, last_seen=1)),
             Refusal("the source is in error", "source", has(SOURCE, error="expired")),
-            Refusal("the source is connected", "source", has(SOURCE, status="connected")),
+            Refusal("the source is connected", "source", has(SOURCE, status="connected", generation=1)),
             Refusal("the source is gone", "source", gone(SOURCE)),
         ),
     ),

@@ -30,6 +30,7 @@ from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.ids import ConnectionRef, OwnerRef, digest
 from quitclaim.domain.limits import AUTHORIZATION_MS, CONFIRM_MS, EFFECT_MS, FORWARD_MS, SHARDS, TICKET_MS
 from quitclaim.domain.revocations import Reach, Revocation, RevocationState, SealedMaterial, deadline_of, family_of
+from quitclaim.domain.sources import Source
 from quitclaim.domain.stop import Stop, StopIntent, StopReason
 from quitclaim.domain.tokens import Grant
 from quitclaim.domain.webhooks import Delivery, DeliveryState
@@ -41,6 +42,7 @@ from quitclaim.store.keys import due_partition, revocation_key
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
+from quitclaim.store.sources import SourceStore
 from quitclaim.store.stop import StopStore
 from quitclaim.store.tokens import TokenStore
 from quitclaim.store.webhooks import WebhookStore
@@ -72,6 +74,7 @@ class Stage:
         self.reconciles = ReconcileStore(self.table, self.clock, self.ids)
         self.webhooks = WebhookStore(self.table, self.clock, self.ids)
         self.deliveries = DeliveryStore(self.table, self.clock, self.ids)
+        self.sources = SourceStore(self.table, self.clock, self.ids)
 
     @property
     def now(self) -> int:
@@ -413,11 +416,18 @@ class Stage:
         assert found is not None
         return found
 
+    def source(self, slug: str = "oura") -> Source:
+        found = self.reads.source(REF, slug)
+        assert found is not None
+        return found
+
     def accepted(self, **changes: Any) -> Delivery:
         """A delivery that waits for a worker."""
         delivery = self.a_delivery(**changes)
         assert self.webhooks.accept(delivery)
-        return self.delivery(delivery.target)
+        found = self.reads.delivery(CLIENT, delivery.digest, delivery.target)
+        assert found is not None
+        return found
 
     def an_idempotency(self) -> Idempotency:
         return Idempotency(REF.tenant, "key-digest", "request-digest", {"generation": 1}, self.now + 1_000)

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from quitclaim.domain.errors import QuitclaimError
-from quitclaim.domain.hooks import Hook, HookAnswer, HookCall, HookKind, HookOutcome
+from quitclaim.domain.hooks import Hook, HookAnswer, HookCall, HookKind, HookOutcome, HookWord
 from quitclaim.domain.limits import HOOK_CALL_MS, HOOK_PAUSE_MS
 from quitclaim.domain.secret import Secret
 from quitclaim.providers.addresses import fault_of_url
@@ -27,6 +27,7 @@ KEY_BYTES: Final = range(24, 65)
 """How long a signing key is (Standard Webhooks: 24 to 64 bytes)."""
 BODY_CAP: Final = 1024 * 1024
 ACCEPTED: Final = 202
+LATER: Final = "later"
 
 type Send = Callable[[OutgoingRequest, int], Answer]
 """Sends one request within so many milliseconds."""
@@ -150,9 +151,10 @@ def _answered(answer: Answer) -> HookAnswer:
         return HookAnswer(HookOutcome.UNREACHED, answer.reason)
     if not 200 <= answer.status < 300:
         return HookAnswer(HookOutcome.FAILED, f"status_{answer.status}")
-    if answer.status == ACCEPTED or _says_later(answer.body):
+    said = _said(answer.body)
+    if answer.status == ACCEPTED or said == LATER:
         return HookAnswer(HookOutcome.LATER)
-    return HookAnswer(HookOutcome.DONE)
+    return HookAnswer(HookOutcome.DONE, word=_word(said))
 
 
 def _invoked(told: Invoked | None) -> HookAnswer:
@@ -160,12 +162,18 @@ def _invoked(told: Invoked | None) -> HookAnswer:
         return HookAnswer(HookOutcome.UNREACHED, "no_answer")
     if told.failed:
         return HookAnswer(HookOutcome.FAILED, "function_error")
-    return HookAnswer(HookOutcome.LATER if _says_later(told.payload) else HookOutcome.DONE)
+    said = _said(told.payload)
+    return HookAnswer(HookOutcome.LATER) if said == LATER else HookAnswer(HookOutcome.DONE, word=_word(said))
 
 
-def _says_later(body: bytes) -> bool:
+def _said(body: bytes) -> Any:
+    """The one word that an answer is read for; anything else is none."""
     try:
         found = json.loads(body)
     except ValueError:
-        return False
-    return isinstance(found, dict) and found.get("status") == "later"
+        return None
+    return found.get("status") if isinstance(found, dict) else None
+
+
+def _word(said: Any) -> HookWord | None:
+    return HookWord(said) if said in tuple(HookWord) else None

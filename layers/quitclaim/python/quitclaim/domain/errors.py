@@ -413,6 +413,14 @@ class WebhookAccountNotReadyError(RefusedError):
     retryable = True
 
 
+class WebhookSourceNotReadyError(RefusedError):
+    """The source that the event names is connected behind no account of it, and its provider sends it again (M-74)."""
+
+    code = "WEBHOOK_SOURCE_NOT_READY"
+    sentence = "The source is not ready for this event yet."
+    retryable = True
+
+
 class MovedError(QuitclaimError):
     """Someone was faster: what was seen is no longer so. Look again and retry."""
 

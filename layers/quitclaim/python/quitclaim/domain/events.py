@@ -30,6 +30,9 @@ class EventKind(StrEnum):
     REMOVAL_ACKNOWLEDGED = "removal.acknowledged"
     PURGE_COMPLETED = "purge.completed"
     WEBHOOK_RECEIVED = "webhook.received"
+    SOURCE_CONNECTED = "source.connected"
+    SOURCE_DISCONNECTED = "source.disconnected"
+    SOURCE_FAILED = "source.failed"
 
 
 @dataclass(frozen=True)

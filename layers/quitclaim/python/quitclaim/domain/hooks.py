@@ -21,6 +21,7 @@ class HookKind(StrEnum):
 
     PURGE = "purge"
     WEBHOOK_ACCEPTED = "webhook.accepted"
+    SOURCE_OBSERVED = "source.observed"
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,24 @@ class HookOutcome(StrEnum):
     """Nobody answered in time, or it could not be asked; it may have been reached all the same."""
 
 
+class HookWord(StrEnum):
+    """What the app may say beside that it is done, where it is asked for more than that."""
+
+    ADMITTED = "admitted"
+    """It takes the source: its own record of that is written."""
+    DEFERRED = "deferred"
+    """It has not decided, and wants the event all the same."""
+    REMOVED = "removed"
+    """It wants nothing of the source."""
+
+
 @dataclass(frozen=True)
 class HookAnswer:
-    """The outcome, and in one word why."""
+    """The outcome, in one word why, and what the app says where it is done."""
 
     outcome: HookOutcome
     reason: str = ""
+    word: HookWord | None = None
 
     @property
     def is_done(self) -> bool:

@@ -56,7 +56,8 @@ class Prepared:
     itself: a workspace, say, and every connection of it is meant. *fields*: what the catalogue picks out of it.
     *sha256*: of the request's body as it came. *element*: which event of its request this is, where that brought
     several. *deauthorizes*: the provider says that the user or the provider ended the grant. *is_level*: it says that
-    something changed, not what; a later one of the same account says it as well (M-75).
+    something changed, not what; a later one of the same account says it as well (M-75). *source_word*: what it says of
+    the source that it names, where it says anything of it (`sources.SourceWord`).
     """
 
     provider: str
@@ -75,6 +76,7 @@ class Prepared:
     resource: str | None = None
     source: str | None = None
     data_source: str | None = None
+    source_word: str | None = None
     content_type: str | None = None
     element: int | None = None
     deauthorizes: bool = False

@@ -35,22 +35,32 @@ from quitclaim.domain.errors import (
 from quitclaim.domain.events import Event, EventKind
 from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, hook_id
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import CHECK_EVERY_MS, GUARD_MS, MINUTE, POISON_CLAIMS, SECOND, ladder_step_ms
+from quitclaim.domain.limits import (
+    CHECK_EVERY_MS,
+    GUARD_MS,
+    HOOK_CALL_MS,
+    MINUTE,
+    POISON_CLAIMS,
+    SECOND,
+    ladder_step_ms,
+)
 from quitclaim.domain.stop import StopReason
 from quitclaim.domain.tokens import Grant
 from quitclaim.domain.webhooks import Claim, ClaimVerdict, Delivery, DeliveryState, Prepared
+from quitclaim.flows.sources import Admitted, admitted, stamp
 from quitclaim.flows.stop import Stopping, lose_grant
 from quitclaim.ports import AppHooks, Client, Clients, Clock, Deadline, Replay, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.deliveries import DeliveryStore
     from quitclaim.store.reads import Reads
+    from quitclaim.store.sources import SourceStore
     from quitclaim.store.tokens import TokenStore
     from quitclaim.store.webhooks import WebhookStore
 
 TRIES: Final = 5
-LAST_SHARE_MS: Final = 10 * SECOND
-"""No further share is begun with less of the invocation left."""
+LAST_SHARE_MS: Final = 2 * HOOK_CALL_MS + 5 * SECOND
+"""No further share is begun with less of the invocation left: the app may be asked twice, about source and event."""
 TOLD_CHARS: Final = 128
 """Of what a provider calls its hint, as it is remembered."""
 NAME_OF_EVENT: Final = re.compile(r"[A-Za-z0-9._:/-]{1,128}")
@@ -64,6 +74,7 @@ class Delivering:
     reads: "Reads"
     webhooks: "WebhookStore"
     store: "DeliveryStore"
+    sources: "SourceStore"
     tokens: "TokenStore"
     stopping: Stopping
     clients: Clients
@@ -107,7 +118,8 @@ def deliver(client: str, digest: str, deadline: Deadline, world: Delivering) -> 
     Make one attempt to handle an accepted event.
 
     1. `claim` (row 66), before anything else is read. Crash after it: free when the lease and a guard are over.
-    2. Each connection of its accounts: what the event means for it (the app is asked to take it; of a departure
+    2. Each connection of its accounts: what the event means for it (a source that it names is connected first, row 80,
+       or it waits; the app is asked to take it; of a departure
        `lose_grant`, or the grant is doubted and the provider asked), and `record_share` (row 72), which it has once
        however often this runs. Crash between the two: the first is repeated, with the same id, or finds itself done.
     3. `end` (row 74), `park` (73), `keep` (75) or `release` (68). Crash before it: as after 1.
@@ -381,7 +393,7 @@ def _share(
     world: Delivering,
 ) -> None:
     owner, connection = world.reads.owner_and_connection(ref)
-    if connection is None or not is_reached(owner, connection, generation):
+    if owner is None or connection is None or not is_reached(owner, connection, generation):
         if connection is not None and is_reached(owner, connection, connection.generation):
             # It got another grant after the members were read: they say, read again, whether that is of this account.
             raise MovedError(seen={"member": connection})
@@ -392,16 +404,22 @@ def _share(
         if outcome is None:
             return
     else:
-        if not _is_taken(given, ref, generation, world):
+        stands = Admitted.TAKEN
+        if client.facts.has_sources:
+            stands = admitted(given.claim, given.delivery, given.event, owner, connection, world)
+        if stands is Admitted.WAITS or not (stands.is_over or _is_taken(given, ref, generation, stands, world)):
             shares.is_refused = True
             return
-        outcome = "received"
-        told = _notice(given.claim, given.event, ref, generation, world.clock.now())
+        outcome = stands.value if stands.is_over else "received"
+        if not stands.is_over:
+            told = _notice(given.claim, given.event, ref, generation, world.clock.now())
     world.store.record_share(given.claim, given.delivery, ref, outcome, told, world.clock.now())
     shares.count(outcome)
+    if told is not None:
+        stamp(given.event, connection, world)
 
 
-def _is_taken(given: Given, ref: ConnectionRef, generation: int, world: Delivering) -> bool:
+def _is_taken(given: Given, ref: ConnectionRef, generation: int, stands: Admitted, world: Delivering) -> bool:
     """
     Whether the app has taken the event, or does not want to be asked: with the same id however often, for it is asked
     again until its share is on record (M-79).
@@ -416,6 +434,8 @@ def _is_taken(given: Given, ref: ConnectionRef, generation: int, world: Deliveri
         "occurred_at": event.occurred_at,
         "resource": event.resource,
         "source": event.source,
+        "source_says": event.source_word,
+        "source_deferred": stands is Admitted.DEFERRED or None,
         "element": event.element,
         "named_by": event.named_by,
     }

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from quitclaim.domain.deliveries import Fate, fate_of, standing_of
-from quitclaim.domain.errors import WebhookAccountNotReadyError
+from quitclaim.domain.deliveries import Fate, Standing, fate_of, standing_of
+from quitclaim.domain.errors import WebhookAccountNotReadyError, WebhookSourceNotReadyError
 from quitclaim.domain.limits import FORWARD_MS
+from quitclaim.domain.sources import event_of_source
 from quitclaim.domain.webhooks import (
     Delivery,
     DeliveryState,
@@ -67,7 +68,8 @@ def take_in(client: str, endpoint: str | None, request: Incoming, world: TakingI
     2. Its id is put into the queue. Crash before it, or no queue: it is due, and `reconcile` sends it.
 
     Only then the provider is answered 2xx. Raises `WebhooksNotSupportedError` where nothing is set up at that address,
-    `WebhookAccountNotReadyError` where the catalogue says that the provider sends again what nobody can take now,
+    `WebhookAccountNotReadyError` and `WebhookSourceNotReadyError` where the catalogue says that the provider sends
+    again what nobody can take now,
     `KeyUnavailableError` and `StoreError`: all of these are no 2xx, so nothing is lost (M-60, M-61, RB-63).
     """
     address, now = world.addresses.at(client, endpoint), world.clock.now()
@@ -88,11 +90,18 @@ def take_in(client: str, endpoint: str | None, request: Incoming, world: TakingI
 
 
 def _must_be_wanted(event: Event, address: WebhookAddress, now: int, world: TakingIn) -> None:
-    """M-72, M-77, M-78: somebody can take it now, or its provider is asked to send it again."""
+    """M-72, M-74, M-77, M-78: somebody can take it now, or its provider is asked to send it again."""
     digests = [world.vault.account_digest(address.client, account) for account in event.prepared.accounts]
     standings = [standing_of(world.reads.account(address.client, digest), now) for digest in digests]
-    if fate_of(event.prepared, standings, asks_again=True) is Fate.RETRY:
+    fate = fate_of(event.prepared, standings, asks_again=True)
+    if fate is Fate.RETRY:
         raise WebhookAccountNotReadyError
+    said = event_of_source(event.prepared)
+    if fate is not Fate.DELIVER or event.prepared.deauthorizes or said is None or said.word is not None:
+        return  # what the broker says of the source itself is what makes it ready
+    live = [digest for digest, standing in zip(digests, standings, strict=True) if standing is Standing.LIVE]
+    if all(world.reads.shuts_out(address.client, digest, said.slug) for digest in live):
+        raise WebhookSourceNotReadyError
 
 
 def _taken(event: Event, address: WebhookAddress, now: int, world: TakingIn) -> tuple[bool, str]:

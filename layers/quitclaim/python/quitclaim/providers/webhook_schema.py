@@ -107,6 +107,13 @@ class Deauthorization(Strict):
     accounts: Accounts = {}
 
 
+class SourceSaid(Strict):
+    """An event by which a broker says what became of the source that it names."""
+
+    says: Literal["connected", "disconnected", "failed"]
+    when: Annotated[dict[Path, Value], Field(min_length=1)]
+
+
 class Webhook(Strict):
     """How a provider's events are taken."""
 
@@ -114,6 +121,7 @@ class Webhook(Strict):
     handshakes: list[Handshake] = []
     event: Events = Events()
     deauthorizations: list[Deauthorization] = []
+    sources: list[SourceSaid] = []
     subscription: Member | None = None
     status: Annotated[int, Field(ge=200, le=204)] = 200
     unready: Literal["hold", "retry"] = "hold"
@@ -137,13 +145,14 @@ def compiled_webhook(told: Webhook, own: str | None) -> dict[str, Any]:
     event["accounts"] = by_kind(told.event.accounts)
     event["occurred_at"] = None if occurred is None else [occurred.path, occurred.unit]
     return {
-        **told.model_dump(mode="json", exclude={"signature", "event", "deauthorizations"}),
+        **told.model_dump(mode="json", exclude={"signature", "event", "deauthorizations", "sources"}),
         "signature": signature,
         "event": event,
         "deauthorizations": [
             {"when": each.when, "accounts": by_kind(each.accounts), "is_signed": is_signed(told, each)}
             for each in told.deauthorizations
         ],
+        **({"sources": [each.model_dump(mode="json") for each in told.sources]} if told.sources else {}),
     }
 
 
@@ -161,9 +170,9 @@ def is_signed(told: Webhook, ended: Deauthorization) -> bool:
     )
 
 
-def _conditions(told: Webhook, ended: Deauthorization) -> list[str]:
+def _conditions(told: Webhook, said: Deauthorization | SourceSaid) -> list[str]:
     """The paths on which it rests; `kind` stands for its own."""
-    return [path for each in ended.when for path in (told.event.kind if each == "kind" else [each])]
+    return [path for each in said.when for path in (told.event.kind if each == "kind" else [each])]
 
 
 def faults_of_webhook(told: Webhook) -> Iterator[Fault]:
@@ -171,6 +180,7 @@ def faults_of_webhook(told: Webhook) -> Iterator[Fault]:
     yield from _faults_of_signature(told)
     yield from _faults_of_id(told)
     yield from _faults_of_handshakes(told)
+    yield from _faults_of_sources(told)
     asked = told.signature.scheme in ("secret", "path")
     if asked and not told.event.is_level:
         yield (
@@ -209,6 +219,21 @@ def _faults_of_id(told: Webhook) -> Iterator[Fault]:
             ("webhook", "event", "id"),
             f"names {', '.join(unsigned)}, which nobody signs: whoever repeats a request writes another; add digest",
         )
+
+
+def _faults_of_sources(told: Webhook) -> Iterator[Fault]:
+    place = ("webhook", "sources")
+    if told.sources and told.event.source is None:
+        yield ("webhook", "event", "source"), "is missing; say where an event names the source that it is about"
+    for number, said in enumerate(told.sources):
+        if any(path.startswith("header:") for path in _conditions(told, said)):
+            yield (*place, str(number), "when"), "rests on a header, which nobody signs: what it says is anybody's"
+    if told.event.source is not None and told.unready == "retry" and "connected" not in _words(told):
+        yield place, "names no word for connected: an event that is sent again and again would be taken by nobody"
+
+
+def _words(told: Webhook) -> set[str]:
+    return {each.says for each in told.sources}
 
 
 def _faults_of_handshakes(told: Webhook) -> Iterator[Fault]:

@@ -144,6 +144,14 @@ class DeauthorizationSpec:
 
 
 @dataclass(frozen=True)
+class SourceSaidSpec:
+    """An event by which a broker says what became of the source that it names (`sources.SourceWord`)."""
+
+    says: str
+    when: tuple[Condition, ...]
+
+
+@dataclass(frozen=True)
 class WebhookSpec:
     """A provider's webhooks. *unready*: what an event meets whose connection cannot take it now."""
 
@@ -156,6 +164,7 @@ class WebhookSpec:
     unready: Literal["hold", "retry"]
     receipt: Literal["data_deletion"] | None
     """What is answered beside the status: Meta's word for whoever asked for a deletion, where the app has a page."""
+    sources: tuple[SourceSaidSpec, ...] = ()
 
 
 class ProviderHook:
@@ -429,6 +438,7 @@ class ProviderHook:
             resource=said.text(spec.resource),
             source=said.text(spec.source),
             data_source=said.text(spec.data_source),
+            source_word=self._word(said, kind),
             content_type=_content_type(request),
             element=number,
             deauthorizes=ended is not None,
@@ -437,6 +447,12 @@ class ProviderHook:
             fields=dict(list(fields.items())[:EVENT_FIELDS]),
         )
         return Event(prepared, b"" if prepared.truncated else raw, how, name)
+
+    def _word(self, said: "_Said", kind: str | None) -> str | None:
+        for each in self._spec.sources:
+            if all((kind if when.path == "kind" else said.text(when.path)) == when.equals for when in each.when):
+                return each.says
+        return None
 
     def _ended(self, said: "_Said", kind: str | None) -> DeauthorizationSpec | None:
         for each in self._spec.deauthorizations:
@@ -594,6 +610,7 @@ def webhook_of(compiled: dict[str, Any] | None) -> WebhookSpec | None:
         status=compiled["status"],
         unready=compiled["unready"],
         receipt=compiled["receipt"],
+        sources=tuple(SourceSaidSpec(each["says"], _conditions(each["when"])) for each in compiled.get("sources", ())),
     )
 
 

@@ -160,6 +160,37 @@ class WebhookReceived(OfConnection):
     received_at: Millis
 
 
+Slug = Annotated[
+    str, Field(pattern="^[a-z0-9]+(-[a-z0-9]+)*$", max_length=64, description="The broker's name of the source.")
+]
+
+
+class SourceConnected(OfConnection):
+    """A source behind the account of a connection to a broker gives data."""
+
+    kind: Literal[EventKind.SOURCE_CONNECTED]
+    source: Slug
+
+
+class SourceDisconnected(OfConnection):
+    """A source behind the account gives no data any more; the connection is as it was."""
+
+    kind: Literal[EventKind.SOURCE_DISCONNECTED]
+    source: Slug
+    reason: Annotated[
+        Literal["ended_at_broker", "asked_again"],
+        Field(description="The broker said so; or the app asked for a new link of a source that was connected."),
+    ]
+
+
+class SourceFailed(OfConnection):
+    """A source, or its link, failed; the connection is as it was."""
+
+    kind: Literal[EventKind.SOURCE_FAILED]
+    source: Slug
+    reason: Annotated[str, Field(pattern="^[a-z0-9_]{1,64}$", description="As `error` of the source.")]
+
+
 MODELS: Final[dict[EventKind, type[Told]]] = {
     EventKind.CONNECTION_READY: ConnectionReady,
     EventKind.CONNECTION_FAILED: ConnectionFailed,
@@ -177,6 +208,9 @@ MODELS: Final[dict[EventKind, type[Told]]] = {
     EventKind.REMOVAL_ACKNOWLEDGED: RemovalAcknowledged,
     EventKind.PURGE_COMPLETED: PurgeCompleted,
     EventKind.WEBHOOK_RECEIVED: WebhookReceived,
+    EventKind.SOURCE_CONNECTED: SourceConnected,
+    EventKind.SOURCE_DISCONNECTED: SourceDisconnected,
+    EventKind.SOURCE_FAILED: SourceFailed,
 }
 
 

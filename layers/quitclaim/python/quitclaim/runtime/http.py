@@ -40,6 +40,7 @@ STATUS: Final[Mapping[type[QuitclaimError], int]] = {
     errors.RefreshInProgressError: 429,
     errors.WebhookRefusedError: 401,
     errors.WebhookAccountNotReadyError: 503,
+    errors.WebhookSourceNotReadyError: 503,
     errors.MovedError: 409,
     errors.ProviderError: 502,
     errors.ProviderBusyError: 503,

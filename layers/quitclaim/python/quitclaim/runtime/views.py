@@ -8,7 +8,7 @@ from quitclaim.domain.attention import Attention
 from quitclaim.domain.connect import Blocker, Owner
 from quitclaim.domain.errors import InvalidBodyError
 from quitclaim.domain.limits import SHARDS
-from quitclaim.domain.sources import Source
+from quitclaim.domain.sources import Source, SourceStatus
 from quitclaim.domain.stop import Level
 from quitclaim.domain.webhooks import Delivery, KeptAt
 from quitclaim.flows.status import ConnectionView, Notice, OwnerStatus
@@ -42,16 +42,18 @@ def connection(view: ConnectionView) -> dict[str, Any]:
     return body
 
 
-def source(told: Source) -> dict[str, Any]:
-    """A source, with what a proof of it repeats."""
+def source(told: Source, generation: int) -> dict[str, Any]:
+    """A source as it is in that life of its connection, with what a proof of it repeats."""
+    is_connected = told.is_connected_in(generation)
     body = {
         "source": told.slug,
         "instance": told.instance,
-        "status": told.status.value,
+        "status": (SourceStatus.CONNECTED if is_connected else SourceStatus.DISCONNECTED).value,
         "first_seen": told.first_seen,
         "last_seen": told.last_seen,
     }
-    return body if told.error is None else body | {"error": told.error}
+    more = {"error": told.error, "last_data_at": told.data_at}
+    return body | {name: value for name, value in more.items() if value is not None}
 
 
 def notice(told: Notice, base_url: str) -> dict[str, Any]:

@@ -67,6 +67,7 @@ from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
 from quitclaim.store.ring import RingTable
+from quitclaim.store.sources import SourceStore
 from quitclaim.store.stop import StopStore
 from quitclaim.store.table import DynamoTable
 from quitclaim.store.tokens import TokenStore
@@ -510,6 +511,7 @@ def deliver() -> Deliver:
         reads=parts.reads,
         webhooks=parts.webhooks,
         store=DeliveryStore(parts.table, parts.clock, parts.ids),
+        sources=SourceStore(parts.table, parts.clock, parts.ids),
         tokens=parts.tokens,
         stopping=Stopping(parts.reads, parts.stops, parts.clock, parts.ids, kick),
         clients=parts.clients,

@@ -189,7 +189,7 @@ class ConnectStore:
         self._put_connection(commit, start.before, start.after, now)
         commit.create("ticket", ticket_key(start.ticket_digest), "ticket", _ticket_item(start.ticket))
         if start.source is not None:
-            self._put_source(commit, start.source_before, start.source)
+            put_source(commit, start.source_before, start.source)
         add_idempotency(commit, start.idempotency)
         if start.superseded is not None:
             held = start.superseded
@@ -220,11 +220,14 @@ class ConnectStore:
         ref = start.connection.ref
         commit = self._commit()
         commit.check("owner", owner_key(ref.of_owner), owner_holds(start.owner))
-        commit.check("connection", connection_key(ref), _ready_at(start.connection.generation))
+        commit.check("connection", connection_key(ref), ready_at(start.connection.generation))
         if start.after is not None:
-            self._put_source(commit, start.before, start.after)
+            put_source(commit, start.before, start.after)
+            add_shut(commit, start.connection, start.after.slug, shuts=True)
+            if start.told is not None:
+                add_event(commit, start.told)
         elif proof is not None:
-            commit.check("source", source_key(ref, proof.slug), _as_proven(proof))
+            commit.check("source", source_key(ref, proof.slug), _as_proven(proof, start.connection.generation))
         commit.create("ticket", ticket_key(start.ticket_digest), "ticket", _ticket_item(start.ticket))
         add_idempotency(commit, start.idempotency)
         commit.run()
@@ -244,7 +247,7 @@ class ConnectStore:
                 remove=("sealed",),
             ),
         )
-        commit.check("connection", connection_key(authorization.ref), _ready_at(authorization.generation))
+        commit.check("connection", connection_key(authorization.ref), ready_at(authorization.generation))
         commit.run()
 
     def visit(
@@ -713,11 +716,6 @@ class ConnectStore:
 
     # --- parts ---
 
-    def _put_source(self, commit: Commit, before: Source | None, after: Source) -> None:
-        version = before.v if before else None
-        item = attributes(after, without=frozenset({"slug"}))
-        commit.create("source", source_key(after.ref, after.slug), "source", item, seen(version), version=version)
-
     def _unspent(self, authorization: Authorization, now: int) -> Condition:
         return (
             absent("consumed_at"),
@@ -763,17 +761,37 @@ class ConnectStore:
         )
 
 
-def _ready_at(generation: int) -> Condition:
+def ready_at(generation: int) -> Condition:
     """The connection lives, and it is the life that was seen."""
     return (equals("state", ConnectionState.READY), equals("generation", generation))
 
 
-def _as_proven(proof: SourceProof) -> Condition:
-    """The source is what the app saw: untouched, without an error, disconnected."""
+def put_source(commit: Commit, before: Source | None, after: Source) -> None:
+    """The source, new or in the place of what was read."""
+    version = before.v if before else None
+    item = attributes(after, without=frozenset({"slug"}))
+    commit.create("source", source_key(after.ref, after.slug), "source", item, seen(version), version=version)
+
+
+def add_shut(commit: Commit, connection: Connection, slug: str, *, shuts: bool) -> None:
+    """
+    Note beside the external account whether this connection takes events of the source: what is public reads there
+    whether a provider is to send one again (M-74). The note goes with the member.
+    """
+    if connection.account is None:
+        return
+    key = member_key(connection.client, connection.account, connection.ref)
+    named = {"shut": frozenset({slug})}
+    when: Condition = (equals("generation", connection.generation),)
+    commit.update("member", Update(key, when, include=named if shuts else {}, exclude={} if shuts else named))
+
+
+def _as_proven(proof: SourceProof, generation: int) -> Condition:
+    """The source is what the app saw: untouched, without an error, disconnected, or connected in an earlier life."""
     return (
         equals("last_seen", proof.last_seen),
         absent("error"),
-        equals("status", SourceStatus.DISCONNECTED),
+        any_of(equals("status", SourceStatus.DISCONNECTED), less("generation", generation)),
     )
 
 

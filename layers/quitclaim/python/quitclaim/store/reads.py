@@ -35,6 +35,7 @@ from quitclaim.store.keys import (
     exchange_key,
     grant_key,
     idempotency_key,
+    member_key,
     name_key,
     owner_key,
     owner_partition,
@@ -231,6 +232,28 @@ class Reads:
     def has_name(self, client: str, name: str, ref: ConnectionRef, generation: int) -> bool:
         """Whether the account of that connection's grant goes by a name."""
         return self._table.get(name_key(client, name, ref, generation)) is not None
+
+    def shuts_out(self, client: str, account: str, slug: str) -> bool:
+        """
+        Whether no connection that lives on an account takes events of a source, as far as is noted beside the account;
+        False where nobody lives on it.
+        """
+        found: list[Item] = []
+        after: Cursor | None = None
+        while True:
+            page = self._table.query(account_partition(client, account), sort_prefix("member"), after=after)
+            found += page.items
+            after = page.after
+            if after is None:
+                break
+        return bool(found) and all(slug in item.get("shut", ()) for item in found)
+
+    def last_event_at(self, connection: Connection) -> int | None:
+        """When an event of a ready connection last came."""
+        if connection.account is None:
+            return None
+        item = self._table.get(member_key(connection.client, connection.account, connection.ref))
+        return item.get("webhook_at") if item else None
 
     def source(self, ref: ConnectionRef, slug: str) -> Source | None:
         """One source behind a connection's account."""

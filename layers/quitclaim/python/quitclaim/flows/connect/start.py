@@ -32,7 +32,15 @@ from quitclaim.domain.errors import (
 from quitclaim.domain.ids import ConnectionRef, digest
 from quitclaim.domain.limits import IDEMPOTENCY_TTL_MS, TICKET_MS
 from quitclaim.domain.secret import Secret
-from quitclaim.domain.sources import SourceProof, SourceStart, asked_for, check_proof, is_as_proven, is_established
+from quitclaim.domain.sources import (
+    SourceProof,
+    SourceStart,
+    asked_for,
+    check_proof,
+    is_as_proven,
+    is_established,
+    told_of_asking,
+)
 from quitclaim.flows.connect.connecting import TRIES, Connecting, clear_of_settled, existing, refuse_blocked
 from quitclaim.ports import Client
 
@@ -182,7 +190,11 @@ def start(request: StartRequest, world: Connecting) -> Started:
             hold_is_free=held is None or world.reads.is_free(held),
             superseded_connection=world.reads.connection(held.ref) if held is not None and held.ref != ref else None,
             source_before=(earlier := None if request.source is None else world.reads.source(ref, request.source)),
-            source=None if request.source is None else asked_for(earlier, ref, request.source, now, fences=False),
+            source=(
+                None
+                if request.source is None
+                else asked_for(earlier, ref, request.source, now, fences=False, generation=generation)
+            ),
         )
         try:
             world.store.start(decision)
@@ -215,7 +227,7 @@ def _source_started(
     expires = made_at + TICKET_MS
     ticket = world.vault.ticket(ref, connection.generation, made_at)
     before = world.reads.source(ref, slug)
-    if request.proof is not None and not is_as_proven(before, request.proof):
+    if request.proof is not None and not is_as_proven(before, request.proof, connection.generation):
         raise SourceStartStaleError(connection_id=ref.connection)
     record = None
     if key is not None:
@@ -226,11 +238,15 @@ def _source_started(
             "reuses": 1,
         }
         record = Idempotency(ref.tenant, key, _request_digest(request, about, world), told, now + IDEMPOTENCY_TTL_MS)
+    after = None
+    if request.proof is None:
+        after = asked_for(before, ref, slug, now, fences=True, generation=connection.generation)
     decision = SourceStart(
         owner=owner,
         connection=connection,
         before=before,
-        after=None if request.proof is not None else asked_for(before, ref, slug, now, fences=True),
+        after=after,
+        told=None if after is None else told_of_asking(before, after, connection.generation, now),
         ticket=Ticket(
             ref=ref,
             generation=connection.generation,
