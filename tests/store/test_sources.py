@@ -141,13 +141,13 @@ MEMBER_MOVED = (
 SOURCE_MOVED = Refusal("the source moved", "source", moved(SOURCE))
 ROWS = (
     Row(
-        "78 source observed",
+        "80 source observed",
         observe,
         4,
         (*MOVE_REFUSALS, Refusal("the source is there by now", "source", taken(SOURCE))),
     ),
     Row(
-        "78 source connected",
+        "80 source connected",
         admit,
         6,
         (
@@ -157,9 +157,9 @@ ROWS = (
             Refusal("told", "event", event_taken(EventKind.SOURCE_CONNECTED, "google#1#oura#1")),
         ),
     ),
-    Row("78 source connected of an account that nobody knows", partial(admit, account=None), 5, (SOURCE_MOVED,)),
-    Row("78 source ended", partial(end, word=SourceWord.DISCONNECTED), 6, (*MEMBER_MOVED, SOURCE_MOVED)),
-    Row("78 source failed", partial(end, word=SourceWord.FAILED), 6, (*MEMBER_MOVED, SOURCE_MOVED)),
+    Row("80 source connected of an account that nobody knows", partial(admit, account=None), 5, (SOURCE_MOVED,)),
+    Row("80 source ended", partial(end, word=SourceWord.DISCONNECTED), 6, (*MEMBER_MOVED, SOURCE_MOVED)),
+    Row("80 source failed", partial(end, word=SourceWord.FAILED), 6, (*MEMBER_MOVED, SOURCE_MOVED)),
     Row(
         "62 source that was connected",
         ask_again,
@@ -178,14 +178,14 @@ ROWS = (
         (Refusal("it is connected in this one", "source", has(SOURCE, generation=1)),),
     ),
     Row(
-        "79 an event's time",
+        "81 an event's time",
         stamp_event,
         1,
         (*MEMBER_MOVED, Refusal("it is known", "member", just_now(member="webhook_at"))),
     ),
-    Row("79 a later event's time", partial(stamp_event, again=True), 1),
+    Row("81 a later event's time", partial(stamp_event, again=True), 1),
     Row(
-        "80 data's time",
+        "82 data's time",
         stamp_data,
         1,
         (
@@ -194,7 +194,7 @@ ROWS = (
             Refusal("the source is gone", "source", gone(SOURCE)),
         ),
     ),
-    Row("80 later data's time", partial(stamp_data, again=True), 1),
+    Row("82 later data's time", partial(stamp_data, again=True), 1),
 )
 dynamodb, arranged = test_rows.dynamodb, arranged_by(ROWS)
 test_a_broken_condition = test_rows.test_a_condition_that_does_not_hold_refuses_the_whole_row
