@@ -50,7 +50,7 @@ ENTRY: Final[dict[str, Any]] = {
         "event": {
             "id": ["id"],
             "kind": ["type"],
-            "accounts": ["user.id"],
+            "accounts": {"account": ["user.id"]},
             "occurred_at": {"path": "at", "unit": "ms"},
             "source": "source.slug",
         },

@@ -28,7 +28,7 @@ from quitclaim.providers.schema import (
     faults_between_fields,
 )
 from quitclaim.providers.spec import COMPILED, FORMAT
-from quitclaim.providers.webhook_schema import compiled_webhook
+from quitclaim.providers.webhook_schema import ACCOUNT_AT_BROKER, compiled_webhook
 
 CATALOGUE: Final = COMPILED.parent
 PLACEHOLDER: Final = re.compile(r"\{([a-z_]+)\}")
@@ -126,7 +126,8 @@ def _compiled(entry: Entry, allow_loopback: bool) -> dict[str, Any]:
     if entry.broker is not None:
         compiled["broker"] = compiled_broker(entry)
     if entry.webhook is not None:
-        own = None if entry.identity is None else entry.identity.kind
+        own = ACCOUNT_AT_BROKER if entry.broker is not None else None
+        own = own if entry.identity is None else entry.identity.kind
         compiled["webhook"] = compiled_webhook(entry.webhook, own)
     return compiled
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from quitclaim.providers.addresses import fault_of_url
 from quitclaim.providers.placeholders import AT_A_BROKER, REDIRECT_URI, RESERVED, SECRETS, names_in
-from quitclaim.providers.webhook_schema import AccountKind, Accounts, Webhook, faults_of_webhook
+from quitclaim.providers.webhook_schema import ACCOUNT_AT_BROKER, AccountKind, Accounts, Webhook, faults_of_webhook
 
 PROTECTED_PARAMS: Final = frozenset(
     {
@@ -982,6 +982,8 @@ def _faults_of_accounts(entry: Entry) -> Iterator[Fault]:
         return
     told, identity = entry.webhook, entry.identity
     known = {identity.kind, *identity.also} if identity is not None else set()
+    if entry.broker is not None:
+        known.add(ACCOUNT_AT_BROKER)
     listed: list[tuple[tuple[str, ...], Accounts]] = [(("webhook", "event", "accounts"), told.event.accounts)]
     listed += [
         (("webhook", "deauthorizations", str(number), "accounts"), each.accounts)

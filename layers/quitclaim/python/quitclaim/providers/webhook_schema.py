@@ -22,6 +22,8 @@ Member = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$", max_length=64)]
 Value = Annotated[str, Field(min_length=1, max_length=200)]
 AccountKind = Annotated[str, Field(pattern=r"^[a-z][a-z_]{0,31}$")]
 """What a provider's id is an id of: a user, a workspace, a shop. The words are each entry's own."""
+ACCOUNT_AT_BROKER: Final = "account"
+"""The kind of what a broker's `account` is, which no identity has to say."""
 Accounts = dict[AccountKind, Annotated[list[Path], Field(min_length=1)]]
 """By kind, the paths at which an event may name whom it concerns; the first kind that it names decides."""
 PARTS: Final = re.compile(r"\{(body|timestamp|id|method|url)\}|([^{}]+)")
