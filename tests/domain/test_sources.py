@@ -10,6 +10,7 @@ from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import CLOCK_SKEW_MS
 from quitclaim.domain.sources import (
     FAILED_AT_BROKER,
+    NOT_ADMITTED,
     Source,
     SourceEvent,
     SourceStatus,
@@ -22,6 +23,7 @@ from quitclaim.domain.sources import (
     is_as_proven,
     is_gone,
     is_older,
+    link_refused,
     noted,
     observed,
     slug_of,
@@ -241,6 +243,21 @@ def test_an_admission_forgets_how_the_source_ended() -> None:
     assert (by_event.after.error, by_event.after.ended_at, by_event.after.said_at) == (None, None, T + 3)
     assert (by_app.after.said_at, by_app.after.last_seen, by_app.shuts) == (T, T + 9, False)
     assert noted(OWNER, CONNECTION, CONNECTED, word).after == replace(CONNECTED, said_at=T + 3)
+
+
+@pytest.mark.rule("M-44", "M-48")
+def test_a_link_that_the_app_refuses() -> None:
+    """The source is in error, and no longer waits; what still works on it finds it moved."""
+    refused = link_refused(OWNER, CONNECTION, ASKED, T + 9)
+
+    assert (refused.after.status, refused.after.error, refused.after.fence) == (
+        SourceStatus.DISCONNECTED,
+        NOT_ADMITTED,
+        2,
+    )
+    assert (refused.after.ended_at, refused.after.last_seen, refused.shuts) == (T + 9, T + 9, True)
+    assert refused.told is not None
+    assert refused.told.body == {"generation": LIFE, "source": "oura", "reason": NOT_ADMITTED}
 
 
 @pytest.mark.rule("M-14")

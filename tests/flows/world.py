@@ -114,6 +114,8 @@ class World:
             self.ids,
             self.kick,
             self.cleaned_up_in_vain,
+            hooks=self.hooks if function == "connect" else None,
+            on_hook=lambda kind, answer: self.hooks_failed.append(answer.outcome.value),
         )
 
     @cached_property

@@ -232,6 +232,17 @@ def live(stage: Stage) -> None:
     stopped(stage, "asked")
     passes(stage, MINUTE)
 
+    # and whether a connection that nobody confirms is to be one: likewise
+    for number, hook in enumerate(
+        ({"url": "https://app.example/hooks", "secrets": [f"ssm:{signing}"]}, {"function": HOOK_FUNCTION})
+    ):
+        stage.put("hooks/connection.establishing", json.dumps(hook))
+        stage.restart()
+        told = stage.returned(stage.start(f"established-{number}", client="other"))
+        assert told.status == 200, told.code
+        stopped(stage, f"established-{number}")
+        passes(stage, MINUTE)
+
     # a provider says what happened to an account
     config = {"issuer": ISSUER, "audience": ["us"], "jwks_uri": f"{ISSUER}/jwks", "client": "acme"}
     stage.put("events/acme", json.dumps(config))

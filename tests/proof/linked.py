@@ -5,15 +5,28 @@ ended, asked for again meanwhile. Registered as those of `scripts`.
 
 from typing import Any, Final
 
-from quitclaim.domain.hooks import HookWord
-from quitclaim.domain.limits import DELIVERY_LEASE_MS, GUARD_MS, MINUTE
+from quitclaim.domain.hooks import HookAnswer, HookOutcome, HookWord
+from quitclaim.domain.limits import DELIVERY_LEASE_MS, GUARD_MS, MINUTE, WINDOW_MS
 from quitclaim.domain.webhooks import Incoming
 from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.webhooks import TakingIn, take_in
 from tests.proof.brokers import BROKER, WATCH, visited
 from tests.proof.deliveries import EVENT, LATER, accepted, handler_deliver, handler_forward
 from tests.proof.inbox import NoQueue, SimulatedHook
-from tests.proof.scripts import REF, Handler, Scene, handler_callback, handler_disconnect, passing, situation
+from tests.proof.ledger import Kind
+from tests.proof.scripts import (
+    REF,
+    Handler,
+    Scene,
+    begin,
+    handler_callback,
+    handler_disconnect,
+    handler_reconcile,
+    handler_start,
+    handler_sweep,
+    passing,
+    situation,
+)
 from tests.proof.situations import Made, handler_delete
 from tests.proof.world import CLIENT, Ports, World
 
@@ -190,6 +203,44 @@ def undecided(world: World) -> Made:
         "asks again": handler_asks(),
         "disconnect": handler_disconnect(),
         "forward": handler_forward,
+    }
+
+
+REFUSED: Final = HookAnswer(HookOutcome.FAILED, "status_500")
+
+
+@situation("a link that the app does not want", BROKER, Kind())
+def unwanted(world: World) -> Made:
+    """Asked before the grant is installed, it refuses: the grant is revoked."""
+    world.app_establishes = REFUSED
+    brought = visited(world) if world.kind.broker else begin(world)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "same callback": handler_callback(brought),
+        "start": handler_start(),
+        "disconnect": handler_disconnect(),
+        "sweep": handler_sweep,
+        "reconcile": handler_reconcile,
+        "window passes": passing(WINDOW_MS + GUARD_MS),
+    }
+
+
+@situation("a source that the app does not admit", BROKER)
+def unadmitted(world: World) -> Made:
+    """Linked behind an account that is there: the source fails, the account stays."""
+    linked(world)
+    world.now += 1
+    brought = visited(world, source=WATCH)
+    world.now += 1
+    world.app_establishes = REFUSED
+    comes(world)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "same callback": handler_callback(brought),
+        "deliver": handler_deliver(),
+        "asks again": handler_asks(),
+        "disconnect": handler_disconnect(),
+        "delete": handler_delete(),
     }
 
 

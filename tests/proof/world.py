@@ -139,6 +139,7 @@ class World:
         self.bus_out = False
         self.app_purges = False  # whether the app has a purge hook
         self.app_admits: HookWord | None = None  # what the app says of every source, where it wants to be asked
+        self.app_establishes: HookAnswer | None = None  # and of every connection that nobody confirms
         self.asked: dict[str, frozenset[Live]] = {}  # who asks for a token -> what was live at an instant since
         self.slow: dict[str, int] = {}  # endpoint -> how long its next answer takes
         self.kicked: list[str] = []
@@ -1083,12 +1084,16 @@ class SimulatedApp:
     def has(self, kind: HookKind) -> bool:
         if kind is HookKind.SOURCE_OBSERVED:
             return self._world.app_admits is not None
+        if kind is HookKind.CONNECTION_ESTABLISHING:
+            return self._world.app_establishes is not None
         return kind is HookKind.PURGE and self._world.app_purges
 
     def ask(self, call: HookCall, timeout_ms: int = 0) -> HookAnswer:
         def act() -> HookAnswer:
             asked = self._world.seen.asked_app
             asked[call.id] = min(asked.get(call.id, 0) + 1, 2)
+            if call.kind is HookKind.CONNECTION_ESTABLISHING and self._world.app_establishes is not None:
+                return self._world.app_establishes
             if call.kind is HookKind.SOURCE_OBSERVED:
                 return HookAnswer(HookOutcome.DONE, word=self._world.app_admits)
             return HookAnswer(HookOutcome.DONE if asked[call.id] > 1 else HookOutcome.LATER)
@@ -1245,6 +1250,7 @@ class Ports:
             self.ids,
             self,
             self.on_fault,
+            hooks=self.app,
         )
 
     @property

@@ -18,6 +18,7 @@ from quitclaim.domain.sources import (
     admission,
     asked_for,
     ending,
+    link_refused,
     observed,
     told_of_asking,
 )
@@ -107,6 +108,11 @@ def prove(stage: Stage) -> Act:
     return partial(stage.connects.start_source, decision, proof)
 
 
+def fail_link(stage: Stage) -> Act:
+    source = there(stage)
+    return partial(stage.connects.fail_link, link_refused(stage.owner(), stage.connection(), source, stage.now))
+
+
 def stamp_event(stage: Stage, *, again: bool = False) -> Act:
     stage.installed()
     if again:
@@ -128,12 +134,11 @@ def just_now(**attributes: str) -> Any:
     return lambda stage: has(where, **{name: stage.now - MINUTE + 1})(stage)
 
 
-MOVE_REFUSALS = (
-    *CLAIM_IS_LOST,
-    *owner_moves(),
+LIFE_IS_OVER = (
     Refusal("the connection is stopped", "connection", has(CONNECTION, state="revoking")),
     Refusal("the connection has another life", "connection", has(CONNECTION, generation=9)),
 )
+MOVE_REFUSALS = (*CLAIM_IS_LOST, *owner_moves(), *LIFE_IS_OVER)
 MEMBER_MOVED = (
     Refusal("the member is of another life", "member", has(MEMBER, generation=9)),
     Refusal("the member is gone", "member", gone(MEMBER)),
@@ -176,6 +181,18 @@ ROWS = (
         prove,
         5,
         (Refusal("it is connected in this one", "source", has(SOURCE, generation=1)),),
+    ),
+    Row(
+        "83 link refused",
+        fail_link,
+        5,
+        (
+            *owner_moves(),
+            *LIFE_IS_OVER,
+            *MEMBER_MOVED,
+            SOURCE_MOVED,
+            Refusal("told", "event", event_taken(EventKind.SOURCE_FAILED, "google#1#oura#2")),
+        ),
     ),
     Row(
         "81 an event's time",

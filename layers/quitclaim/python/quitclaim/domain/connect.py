@@ -223,6 +223,8 @@ class Ticket:
     """Who the provider is to expect and what its addresses need, sealed under the ticket, which is stored nowhere."""
     source: str | None = None
     """What is to be linked behind the account at a broker."""
+    fence: int | None = None
+    """Of that source, when its link was made: a link of what the source was before moves it no more."""
     reuses: bool | None = None
     """Whether the account is there already, and its connection stays as it is."""
     v: int = 0
@@ -243,6 +245,9 @@ class Authorization:
     """What the provider was asked for: the client's settings may change before the callback (RB-52)."""
     reuses: bool | None = None
     """Whether a source is linked behind an account that is there already."""
+    source: str | None = None
+    fence: int | None = None
+    """What is linked behind the account at a broker, and its fence when the link was made."""
     step_up: str | None = None
     consumed_at: int | None = None
     discarded_at: int | None = None

@@ -322,6 +322,15 @@ class SourceStartStaleError(RefusedError):
     retryable = True
 
 
+class SourceAdmissionNotCommittedError(RefusedError):
+    """
+    The app was asked whether its admission of the source that a link was for is committed, and did not say so (M-44).
+    """
+
+    code = "CONNECTION_SOURCE_ADMISSION_NOT_COMMITTED"
+    sentence = "The app has not admitted what was linked."
+
+
 class NeedsReconnectError(RefusedError):
     """The grant was lost at the provider."""
 

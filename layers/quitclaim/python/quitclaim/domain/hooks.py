@@ -22,6 +22,7 @@ class HookKind(StrEnum):
     PURGE = "purge"
     WEBHOOK_ACCEPTED = "webhook.accepted"
     SOURCE_OBSERVED = "source.observed"
+    CONNECTION_ESTABLISHING = "connection.establishing"
 
 
 @dataclass(frozen=True)

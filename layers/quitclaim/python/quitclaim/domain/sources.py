@@ -310,6 +310,7 @@ def is_gone(source: Source | None) -> bool:
 # --- and what becomes of it ------------------------------------------------------------------------------------------
 
 FAILED_AT_BROKER: Final = "failed_at_broker"
+NOT_ADMITTED: Final = "not_admitted"
 
 
 def observed(ref: ConnectionRef, slug: str, now: int) -> Source:
@@ -354,6 +355,13 @@ def ending(owner: Owner, connection: Connection, source: Source, event: SourceEv
     kind = EventKind.SOURCE_FAILED if failed else EventKind.SOURCE_DISCONNECTED
     reason = FAILED_AT_BROKER if failed else "ended_at_broker"
     told = _told(kind, after, connection.generation, now, reason=reason)
+    return SourceMove(owner, connection, source, after, told, shuts=True)
+
+
+def link_refused(owner: Owner, connection: Connection, source: Source, now: int) -> SourceMove:
+    """The app does not admit what was linked; nothing of its connection is touched (M-48)."""
+    after = replace(source, fence=source.fence + 1, last_seen=now, error=NOT_ADMITTED, ended_at=now)
+    told = _told(EventKind.SOURCE_FAILED, after, connection.generation, now, reason=NOT_ADMITTED)
     return SourceMove(owner, connection, source, after, told, shuts=True)
 
 

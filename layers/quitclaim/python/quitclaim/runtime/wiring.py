@@ -5,7 +5,7 @@ purposes it may use and no other.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -345,7 +345,9 @@ def connect() -> Connect:
     webhooks = WebhookStore(parts.table, parts.clock, parts.ids)
     forward = parts.queue(parts.settings.delivery_queue)
     hearing = HearingOf(webhooks, transmitters, parts.clients, parts.vault, parts.clock, forward)
-    return Connect(parts, _connecting(parts, parts.kick(parts.settings.sweep_function)), hearing)
+    connecting = _connecting(parts, parts.kick(parts.settings.sweep_function))
+    connecting = replace(connecting, hooks=parts.hooks, on_hook=parts.tell_hook)
+    return Connect(parts, connecting, hearing)
 
 
 def _connecting[S: Settings](parts: Parts[S], kick: SweepKick) -> Connecting:

@@ -37,7 +37,7 @@ from quitclaim.domain.limits import (
     WRONG_CODES,
 )
 from quitclaim.domain.revocations import Revocation, RevocationState
-from quitclaim.domain.sources import Source, SourceProof, SourceStart, SourceStatus
+from quitclaim.domain.sources import Source, SourceMove, SourceProof, SourceStart, SourceStatus
 from quitclaim.domain.tokens import MAIN, Grant
 from quitclaim.ports import (
     NEW_ITEM,
@@ -230,6 +230,15 @@ class ConnectStore:
             commit.check("source", source_key(ref, proof.slug), _as_proven(proof, start.connection.generation))
         commit.create("ticket", ticket_key(start.ticket_digest), "ticket", _ticket_item(start.ticket))
         add_idempotency(commit, start.idempotency)
+        commit.run()
+
+    def fail_link(self, move: SourceMove) -> None:
+        """
+        Row 83. The app does not admit what was linked behind an account: the source is in error, and the connection as
+        it was. Raises `MovedError`: the source, or the connection, has moved on.
+        """
+        commit = self._commit()
+        add_move(commit, move)
         commit.run()
 
     def return_link(self, authorization: Authorization, state_digest: str, now: int) -> None:
@@ -764,6 +773,18 @@ class ConnectStore:
 def ready_at(generation: int) -> Condition:
     """The connection lives, and it is the life that was seen."""
     return (equals("state", ConnectionState.READY), equals("generation", generation))
+
+
+def add_move(commit: Commit, move: SourceMove) -> None:
+    """What becomes of a source, held to its owner and to the life of its connection, which stays as it is."""
+    ref = move.connection.ref
+    commit.check("owner", owner_key(ref.of_owner), owner_holds(move.owner))
+    commit.check("connection", connection_key(ref), ready_at(move.connection.generation))
+    put_source(commit, move.before, move.after)
+    if move.shuts is not None:
+        add_shut(commit, move.connection, move.after.slug, shuts=move.shuts)
+    if move.told is not None:
+        add_event(commit, move.told)
 
 
 def put_source(commit: Commit, before: Source | None, after: Source) -> None:

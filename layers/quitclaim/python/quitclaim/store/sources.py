@@ -11,8 +11,8 @@ from quitclaim.domain.sources import Source, SourceMove
 from quitclaim.domain.webhooks import Claim
 from quitclaim.ports import AnyOf, Clock, Condition, Ids, Table, Update, absent, any_of, at_most, equals
 from quitclaim.store.commit import Commit, new_commit
-from quitclaim.store.connect import add_event, add_shut, owner_holds, put_source, ready_at
-from quitclaim.store.keys import connection_key, delivery_key, member_key, owner_key, source_key
+from quitclaim.store.connect import add_move
+from quitclaim.store.keys import delivery_key, member_key, source_key
 from quitclaim.store.webhooks import held_by
 
 STAMP_MS: Final = MINUTE
@@ -37,14 +37,7 @@ class SourceStore:
         """
         commit = self._commit()
         commit.check("delivery", delivery_key(claim.client, claim.digest), held_by(claim))
-        ref, generation = move.connection.ref, move.connection.generation
-        commit.check("owner", owner_key(ref.of_owner), owner_holds(move.owner))
-        commit.check("connection", connection_key(ref), ready_at(generation))
-        put_source(commit, move.before, move.after)
-        if move.shuts is not None:
-            add_shut(commit, move.connection, move.after.slug, shuts=move.shuts)
-        if move.told is not None:
-            add_event(commit, move.told)
+        add_move(commit, move)
         commit.run()
 
     def stamp_event(self, client: str, account: str, ref: ConnectionRef, generation: int, at: int) -> None:

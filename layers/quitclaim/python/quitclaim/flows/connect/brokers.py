@@ -26,6 +26,7 @@ from quitclaim.domain.secret import Secret
 from quitclaim.domain.tokens import MAIN, TokenPair
 from quitclaim.flows.connect.browser import CallbackOutcome, Visit, cookie_name, opened, redirect_uri
 from quitclaim.flows.connect.connecting import Connecting, clear_of_settled, refuse_blocked
+from quitclaim.flows.connect.establish import admit_link
 from quitclaim.flows.connect.exchange import Consent, Tokens, begin, given
 from quitclaim.flows.connect.hold import as_held, hold, pair_of, queued_by
 from quitclaim.flows.connect.identity import identified
@@ -65,6 +66,8 @@ def open_hosted(ticket: Secret, found: Ticket, client: Client, base_url: str, wo
         return_to=found.return_to,
         scopes=found.scopes or client.scopes,
         reuses=found.reuses,
+        source=found.source,
+        fence=found.fence,
     )
     try:
         world.store.visit(found, digest(ticket.reveal()), authorization, state_digest, now)
@@ -140,7 +143,7 @@ def link_returned(
         return held, queued_by(held, tokens, account, client, world.vault, now)
 
     held = begin(authorization, state_digest, client, world, kind=LINK, holding=holding)
-    return brought(authorization, held, pair, client, world)
+    return brought(authorization, held, pair, client, deadline, world)
 
 
 def held_account(
@@ -165,12 +168,15 @@ def _consent_to_account(client: Client) -> Consent:
 
 
 def source_returned(
-    authorization: Authorization, state_digest: str, client: Client, world: Connecting
+    authorization: Authorization, state_digest: str, client: Client, deadline: Deadline, world: Connecting
 ) -> CallbackOutcome:
     """
     The browser came back from linking a source behind an account that is there already.
 
     1. `return_link`: the state is spent; nothing of the account is changed (M-48). Crash: it expires.
+    2. `connection.establishing` is asked, where the app has it and nobody confirms. Where it does not say that it has
+       admitted the source, `fail_link` (row 83): the source is in error, and its connection as it was. Crash: the same
+       callback asks again, with the same id.
 
     The same callback again shows the same, as long as the connection lives.
     """
@@ -188,4 +194,6 @@ def source_returned(
             if "connection" in moved.seen:
                 raise StateSupersededError(connection_id=ref.connection) from moved
             # The same callback, delivered twice: the other one has spent the state.
+    if connection is not None:
+        admit_link(authorization, owner, connection, client, deadline, world)
     return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)

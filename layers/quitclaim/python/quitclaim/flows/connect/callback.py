@@ -111,7 +111,7 @@ def _complete(
 ) -> CallbackOutcome:
     client = world.clients.named(authorization.client)
     if authorization.reuses:
-        return source_returned(authorization, state_digest, client, world)
+        return source_returned(authorization, state_digest, client, deadline, world)
     if authorization.consumed_at is not None:
         return _outcome_again(authorization, client, deadline, world)
     if client.facts.is_broker:
@@ -143,7 +143,7 @@ def _complete(
     held, pairs, revocation = hold(tokens, exchange, consent, client, world)
     proof = (tokens.grant.id_token, visit.nonce) if consent.proves and tokens.grant is not None else None
     held = identified(tokens, proof, held, revocation, client, deadline, world)
-    return brought(authorization, held, pairs, client, world)
+    return brought(authorization, held, pairs, client, deadline, world)
 
 
 def _consent(callback: Callback, authorization: Authorization, nonce: Secret | None, client: Client) -> Consent:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from quitclaim.domain.connect import Barrier, Blocker, Connection, ExchangeOutcome, Resolved
 from quitclaim.domain.errors import ConnectBlockedError, ConnectionNotFoundError, OwnerPurgingError, StoreError
+from quitclaim.domain.hooks import HookAnswer, HookKind
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import GUARD_MS
 from quitclaim.flows.revocations import finish_settled
-from quitclaim.ports import Clients, Clock, Ids, Kick, Vault
+from quitclaim.ports import AppHooks, Clients, Clock, Ids, Kick, Vault
 
 if TYPE_CHECKING:
     from quitclaim.store.connect import ConnectStore
@@ -36,6 +37,10 @@ class Connecting:
     kick: Kick
     on_fault: Callable[[str, Exception], None]
     """Told of a clean-up that failed: what it was of, and why. The record that it was to end ends by itself."""
+    hooks: AppHooks | None = None
+    """Of who takes callbacks: nobody else asks the app."""
+    on_hook: Callable[[HookKind, HookAnswer], None] = lambda kind, answer: None
+    """Told of a hook that did not do what it was asked for."""
 
 
 def existing(connection: Connection | None) -> Connection:

@@ -19,20 +19,27 @@ from quitclaim.domain.revocations import Revocation, RevocationState, family_of
 from quitclaim.domain.tokens import MAIN, Grant, TokenPair, expiring_at, keep_alive_at
 from quitclaim.flows.connect.browser import CallbackOutcome
 from quitclaim.flows.connect.connecting import TRIES, Connecting, clear_of_settled
+from quitclaim.flows.connect.establish import establish
 from quitclaim.flows.connect.hold import release, released
 from quitclaim.flows.revocations import finish_settled
 from quitclaim.flows.stop import queued_of
-from quitclaim.ports import Client
+from quitclaim.ports import Client, Deadline
 
 
 def brought(
-    authorization: Authorization, held: Exchange, pair: TokenPair, client: Client, world: Connecting
+    authorization: Authorization,
+    held: Exchange,
+    pair: TokenPair,
+    client: Client,
+    deadline: Deadline,
+    world: Connecting,
 ) -> CallbackOutcome:
-    """What is held waits for its owner, or is installed here."""
+    """What is held waits for its owner, or is installed here, once the app has said that it may be (M-44)."""
     ref = authorization.ref
     if client.confirmation == "owner":
         code = world.vault.confirm_code(held.id, held.started)
         return CallbackOutcome(ref.connection, client.provider, "awaiting_confirmation", authorization.return_to, code)
+    establish(authorization, held, client, deadline, world)
     use = world.vault.seal_for_use(ref, held.generation, 1, pair)
     install(replace(held, use=use), client, world)
     return CallbackOutcome(ref.connection, client.provider, "ready", authorization.return_to)

@@ -167,6 +167,10 @@ def start(request: StartRequest, world: Connecting) -> Started:
             record = Idempotency(
                 ref.tenant, key, _request_digest(request, about, world), told, now + IDEMPOTENCY_TTL_MS
             )
+        earlier = asked = None
+        if request.source is not None:
+            earlier = world.reads.source(ref, request.source)
+            asked = asked_for(earlier, ref, request.source, now, fences=False, generation=generation)
         decision = Start(
             owner=owner,
             before=before,
@@ -182,6 +186,7 @@ def start(request: StartRequest, world: Connecting) -> Started:
                 step_up=after.step_up,
                 about=None if about is None else world.vault.seal_under_ticket(ticket, about),
                 source=request.source,
+                fence=None if asked is None else asked.fence,
             ),
             ticket_digest=digest(ticket.reveal()),
             now=now,
@@ -189,12 +194,8 @@ def start(request: StartRequest, world: Connecting) -> Started:
             superseded=held,
             hold_is_free=held is None or world.reads.is_free(held),
             superseded_connection=world.reads.connection(held.ref) if held is not None and held.ref != ref else None,
-            source_before=(earlier := None if request.source is None else world.reads.source(ref, request.source)),
-            source=(
-                None
-                if request.source is None
-                else asked_for(earlier, ref, request.source, now, fences=False, generation=generation)
-            ),
+            source_before=earlier,
+            source=asked,
         )
         try:
             world.store.start(decision)
@@ -241,6 +242,7 @@ def _source_started(
     after = None
     if request.proof is None:
         after = asked_for(before, ref, slug, now, fences=True, generation=connection.generation)
+    seen = after or before
     decision = SourceStart(
         owner=owner,
         connection=connection,
@@ -255,6 +257,7 @@ def _source_started(
             expires=expires,
             return_to=request.return_to,
             source=slug,
+            fence=None if seen is None else seen.fence,
             reuses=True,
         ),
         ticket_digest=digest(ticket.reveal()),
