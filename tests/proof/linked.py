@@ -8,6 +8,7 @@ from typing import Any, Final
 from quitclaim.domain.hooks import HookAnswer, HookOutcome, HookWord
 from quitclaim.domain.limits import DELIVERY_LEASE_MS, GUARD_MS, MINUTE, WINDOW_MS
 from quitclaim.domain.webhooks import Incoming
+from quitclaim.flows.connect.browser import Callback
 from quitclaim.flows.connect.start import StartRequest, start
 from quitclaim.flows.webhooks import TakingIn, take_in
 from tests.proof.brokers import BROKER, WATCH, visited
@@ -209,13 +210,27 @@ def undecided(world: World) -> Made:
 REFUSED: Final = HookAnswer(HookOutcome.FAILED, "status_500")
 
 
+def handler_refused(brought: Callback) -> Handler:
+    """A callback whose grant the app does not want: undisturbed, nothing is held when it ends."""
+
+    def run(ports: Ports) -> Any:
+        try:
+            return handler_callback(brought)(ports)
+        finally:
+            held = ports.aside(lambda world: [item for item in world.table.items() if item.get("outcome") == "held"])
+            if held:
+                ports.neglected("M-44: the app does not want it, and it is still held")
+
+    return run
+
+
 @situation("a link that the app does not want", BROKER, Kind())
 def unwanted(world: World) -> Made:
     """Asked before the grant is installed, it refuses: the grant is revoked."""
     world.app_establishes = REFUSED
     brought = visited(world) if world.kind.broker else begin(world)
     return Scene(), {
-        "callback": handler_callback(brought),
+        "callback": handler_refused(brought),
         "same callback": handler_callback(brought),
         "start": handler_start(),
         "disconnect": handler_disconnect(),

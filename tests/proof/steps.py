@@ -139,6 +139,10 @@ def _source(world: "World", changes: Mapping[Key, Change], before: Item | None, 
             yield f"M-74: a source was connected, and the app was told {told}"
         if world.app_admits is not None and (world.app_admits != "admitted" or not world.seen.asked_app):
             yield "M-74: a source was connected, and the app had not admitted it"
+    elif after.get("error") == "not_admitted" and was is not None and was[2] is None:
+        returned = (item for item in world.table.items() if item["ty"] == "authorization" and item.get("source"))
+        if not any("consumed_at" in item for item in returned):
+            yield "M-44: a source failed by a link whose state is not spent"
     elif was is not None and was[0] == "connected" and after["status"] == "disconnected":
         is_alive = (connection.get("state"), connection.get("generation")) == ("ready", was[1])
         if is_alive and not set(told) & TOLD_OF_SOURCE:

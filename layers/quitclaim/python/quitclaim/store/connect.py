@@ -1,5 +1,5 @@
 """
-The writes of connecting: rows 1-15, 62, 63, 70, 71 and 78 of the table of writes (docs/table.md), in the order of a
+The writes of connecting: rows 1-15, 62, 63, 70, 71, 78 and 83 of the table of writes (docs/table.md), in the order of a
 connection.
 
 Each method commits what was seen → what shall be, or raises `MovedError` naming what did not hold.
