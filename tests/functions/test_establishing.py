@@ -1,4 +1,4 @@
-"""The hook `connection.establishing` and the sources of a broker, function by function: what is asked, told and shown."""
+"""The hook `connection.establishing`, function by function: what is asked, and what becomes of a no."""
 
 import json
 from collections.abc import Callable
