@@ -421,6 +421,9 @@ class SendsAgain:
         prepared = Prepared("acme", "acme", received_at=now, accounts=accounts, **plain)
         return Taken((Event(prepared, b"{}", "id", str(now)),))
 
+    def receipt(self, digest: str) -> str | None:
+        return None
+
     def comes(self, **event: Any) -> int:
         """How many events were accepted."""
         self.world.clock.move(ms=1)
