@@ -5,6 +5,7 @@ connection; and those that say that an account left. Registered as those of `scr
 
 from typing import Any, Final
 
+from quitclaim.domain.deliveries import Fate
 from quitclaim.domain.limits import DELIVERY_LEASE_MS, FORWARD_MS, GUARD_MS, MINUTE, PARKED_MS
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.security_events import RISC, Says, SecurityEvent, SecurityEvents, Transmitter
@@ -103,11 +104,21 @@ def _nothing_left(ports: Ports, name: str, done: Delivered) -> None:
     is_ready = (ports.aside_item(Key("O#t#o", "C#c")) or {}).get("state") == "ready"
     if item["state"] == "processed" and not told and is_ready:
         ports.neglected(f"P-9: {name} is processed, and nobody had a share of it")
+    if item["state"] == "dropped" and not told and is_ready and "body" not in item:
+        ports.neglected(f"P-9: {name} is dropped, and nobody had a share of it")
+    if done.reason == Fate.DROP_UNKNOWN.value and ports.aside(lambda world: world.now < item["received"] + PARKED_MS):
+        ports.neglected(f"RB-71: {name} is dropped, and its connection may still come")
+    if done.shares.get("received") and ports.aside(_waits):
+        ports.neglected(f"RB-71: {name} went before what came before it and waits")
     grant = ports.aside_item(Key("O#t#o", "G#c#main")) or {}
     if done.shares.get("to be checked") and grant.get("suspect") == grant.get("tv", 0):
         ports.neglected("row 77: the provider was to be asked about a grant, and has not been")
     if done.outcome is Outcome.PARKED and item["state"] != "parked":
         ports.neglected(f"RB-71: {name} was parked, and is {item['state']}")
+
+
+def _waits(world: World) -> bool:
+    return any(item["ty"] == "waiting" for item in world.table.items())
 
 
 def _shares(world: World, name: str) -> list[str]:
@@ -135,6 +146,21 @@ def plain(world: World) -> Made:
         "forward": handler_forward,
         "minute passes": passing(MINUTE),
         "lease passes": passing(DELIVERY_LEASE_MS + GUARD_MS),
+    }
+
+
+@situation("an event that the app is asked to take", Kind())
+def asked_to_take(world: World) -> Made:
+    """It says later when it is asked first: its connection has its share once the app has taken it, and not before."""
+    world.app_takes = True
+    connected(world)
+    accepted(world)
+    return Scene(), {
+        "deliver": handler_deliver(),
+        "deliver again": handler_deliver(),
+        "disconnect": handler_disconnect(),
+        "forward": handler_forward,
+        "minute passes": passing(MINUTE),
     }
 
 

@@ -13,17 +13,20 @@ from unittest.mock import patch
 
 from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import Owner, Resolved
+from quitclaim.domain.deliveries import Fate, Verdict, fate_of, verdict_on
 from quitclaim.domain.limits import GUARD_MS, REFRESH_CALL_MS, REVOKE_CALL_MS
 from quitclaim.domain.renewals import Awaited, after_successor
 from quitclaim.domain.revocations import RevocationState, Settlement, Step
 from quitclaim.domain.stop import Close
 from quitclaim.domain.tokens import LapseOfAttempt, lapse_of_attempt
-from quitclaim.flows import revocations, stop
+from quitclaim.domain.webhooks import Trust
+from quitclaim.flows import deliveries, revocations, stop
 from quitclaim.ports import Update, Write
 from quitclaim.store.connect import ConnectStore
 from quitclaim.store.reads import Reads
 from quitclaim.store.reconcile import ReconcileStore
 from quitclaim.store.revocations import RevocationStore
+from quitclaim.store.webhooks import WebhookStore
 
 if TYPE_CHECKING:
     from tests.proof.broken import BreakableTable
@@ -157,6 +160,31 @@ def _confirmed_with_its_successor(revocation: Any, successor: Any, facts: Any) -
     return AFTER_SUCCESSOR(revocation, successor, facts)
 
 
+def _dropped_where_it_waits(*seen: Any, **more: Any) -> Fate:
+    fate = FATE(*seen, **more)
+    return Fate.DROP_UNKNOWN if fate is Fate.PARK else fate
+
+
+def _dropped_where_it_failed(claim: Any, delivery: Any, world: Any, accounts: Any = frozenset()) -> Any:
+    return deliveries._dropped(claim, delivery, "failed", world)  # noqa: SLF001 - the flow's own way to end one
+
+
+@contextmanager
+def _taken_whatever_the_bus_says(world: "World", table: "BreakableTable") -> Any:
+    from tests.proof.world import SimulatedBus
+
+    send = SimulatedBus.send
+
+    def told(bus: Any, notices: Any) -> list[bool]:
+        send(bus, notices)
+        return [True] * len(notices)
+
+    with patch.object(SimulatedBus, "send", told):
+        yield
+
+
+FATE: Final = fate_of
+VERDICT: Final = verdict_on
 FORGET_RENEWAL: Final = RevocationStore.forget_renewal
 AFTER_SUCCESSOR: Final = after_successor
 LOSE_GRANT: Final = stop.lose_grant
@@ -365,6 +393,54 @@ GUARDS: Final[Sequence[Guard]] = (
             _instead("quitclaim.flows.revocations._claim_family", _claim_family_unseen),
             _instead("quitclaim.flows.revocations._claim_wide", _claim_wide_unseen),
         ),
+    ),
+    # webhooks, deliveries, events
+    Guard(
+        "webhooks: what is answered is there",
+        "flows/webhooks.py: _accept",
+        lambda world, table: patch.object(WebhookStore, "accept", lambda *_: True),
+    ),
+    Guard(
+        "deliveries: the app has taken it before its share is on record",
+        "flows/deliveries.py: _is_taken",
+        _instead("quitclaim.flows.deliveries._is_taken", lambda *_: True),
+    ),
+    Guard(
+        "deliveries: what nobody can have yet waits",
+        "domain/deliveries.py: fate_of",
+        _instead("quitclaim.flows.deliveries.fate_of", _dropped_where_it_waits),
+    ),
+    Guard(
+        "deliveries: what waits goes first",
+        "flows/deliveries.py: _behind",
+        _instead("quitclaim.flows.deliveries._behind", _nothing),
+    ),
+    Guard(
+        "deliveries: what failed is tried again",
+        "flows/deliveries.py: _released",
+        _instead("quitclaim.flows.deliveries._released", _dropped_where_it_failed),
+    ),
+    Guard(
+        "deliveries: a departure stops no grant but the one that it speaks of",
+        "domain/deliveries.py: verdict_on",
+        _instead("quitclaim.flows.deliveries.verdict_on", lambda *_, **__: Verdict.STOP),
+    ),
+    Guard(
+        "deliveries: a hint stops nothing",
+        "domain/deliveries.py: verdict_on",
+        _instead(
+            "quitclaim.flows.deliveries.verdict_on", lambda trust, *seen, **more: VERDICT(Trust.SIGNED, *seen, **more)
+        ),
+    ),
+    Guard(
+        "deliveries: of what is doubtful the provider is asked",
+        "flows/deliveries.py: _checked",
+        _instead("quitclaim.flows.deliveries._checked", lambda *_: Verdict.CHECK.value),
+    ),
+    Guard(
+        "events: what the bus did not take stays due",
+        "flows/events.py: publish",
+        _taken_whatever_the_bus_says,
     ),
     # reconcile
     Guard(

@@ -140,6 +140,7 @@ class World:
         self.app_purges = False  # whether the app has a purge hook
         self.app_admits: HookWord | None = None  # what the app says of every source, where it wants to be asked
         self.app_establishes: HookAnswer | None = None  # and of every connection that nobody confirms
+        self.app_takes = False  # whether it has one that takes what providers send
         self.asked: dict[str, frozenset[Live]] = {}  # who asks for a token -> what was live at an instant since
         self.slow: dict[str, int] = {}  # endpoint -> how long its next answer takes
         self.kicked: list[str] = []
@@ -305,6 +306,8 @@ class World:
         for key, (old, new) in changes.items():
             if self.app_purges and new is not None and new["ty"] == "intent" and self._was_purged_unasked(old, new):
                 self.violation(f"F-29: {key.sk} of {key.pk} is purged, and the app has not said so")
+            if self.app_takes and old is None and new is not None and self._was_shared_unasked(new):
+                self.violation(f"M-79: {key.sk} has its share of {key.pk}, and the app has not taken it")
             if by.acts and old != new and not self._is_on_record(by.acts, key, new):
                 self.violation(f"row 54: an operator's {by.acts} of {key.pk} {key.sk} came before its record")
             if _begins_something(old, new) and by.epochs.get(key.pk, 0) < self._epoch(key.pk):
@@ -318,6 +321,13 @@ class World:
         id_ = hook_id(HookKind.PURGE, tenant, owner, new["SK"][2:])
         was_pending = old is not None and old["purge"] == "pending"
         return was_pending and new["purge"] == "done" and self.seen.asked_app.get(id_, 0) < 2
+
+    def _was_shared_unasked(self, new: Mapping[str, Any]) -> bool:
+        if new["ty"] != "delivery" or new["SK"] == "W" or new["reason"] != "received":
+            return False
+        _, client, digest = new["PK"].split("#")
+        id_ = hook_id(HookKind.WEBHOOK_ACCEPTED, client, digest, *new["SK"].split("#")[1:])
+        return self.seen.asked_app.get(id_, 0) < 2
 
     def asks(self, name: str) -> None:
         """A process asks for a token: from now on it is known what was live meanwhile."""
@@ -1073,8 +1083,8 @@ def _result(coroutine: Coroutine[Any, Any, RevokeAnswer | None]) -> RevokeAnswer
 
 class SimulatedApp:
     """
-    `ports.AppHooks`: where the app wants to be asked to purge, it says so at the second question only; of every source
-    it says the same.
+    `ports.AppHooks`: where the app wants to be asked, it does what it is asked at the second question only; of every
+    source it says the same.
     """
 
     def __init__(self, ports: "Ports") -> None:
@@ -1082,11 +1092,15 @@ class SimulatedApp:
         self._process = ports.process
 
     def has(self, kind: HookKind) -> bool:
-        if kind is HookKind.SOURCE_OBSERVED:
-            return self._world.app_admits is not None
-        if kind is HookKind.CONNECTION_ESTABLISHING:
-            return self._world.app_establishes is not None
-        return kind is HookKind.PURGE and self._world.app_purges
+        match kind:
+            case HookKind.SOURCE_OBSERVED:
+                return self._world.app_admits is not None
+            case HookKind.CONNECTION_ESTABLISHING:
+                return self._world.app_establishes is not None
+            case HookKind.WEBHOOK_ACCEPTED:
+                return self._world.app_takes
+            case _:
+                return kind is HookKind.PURGE and self._world.app_purges
 
     def ask(self, call: HookCall, timeout_ms: int = 0) -> HookAnswer:
         def act() -> HookAnswer:
