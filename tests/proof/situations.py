@@ -223,8 +223,8 @@ def handler_keyed_disconnect(ref: ConnectionRef = REF) -> Handler:
 
 
 def handler_other_disconnect_with_key(ports: Ports) -> Any:
-    """The same key, and another request: refused as such, once the first was answered."""
-    was_used = ports.look(lambda world: "disconnect" in world.seen.answers)
+    """The same key, and another request: refused as such, once the first has stopped something."""
+    was_used = ports.look(lambda world: "disconnect" in world.seen.answers and bool(_of_type(world, "idempotency")))
     try:
         disconnect(REF, 7, ports.stopping, "key")
     except IdempotencyMismatchError:
@@ -536,11 +536,18 @@ def handler_widen(ports: Ports) -> Any:
     return start(StartRequest(REF, CLIENT, None, again=True, scopes=WIDER), ports.connecting)
 
 
-def handler_confirm_wider(ports: Ports) -> Any:
-    """The owner brings the code of the wider grant, at the generation that the app knows from before."""
-    held = (item for item in ports.world.table.items() if item["ty"] == "exchange" and item["kind"] == "step_up")
-    code = next((Secret(f"code/{item['SK'].split('#')[2]}") for item in held), Secret("code/none"))
-    return confirm(REF, 1, code, ports.connecting)
+def handler_confirm_wider(first: Mapping[str, Secret]) -> Handler:
+    """
+    The owner brings the code of the wider grant, at the generation that the app knows from before: one of *first*, by
+    the id of its exchange, or what the open vault makes of a later one's.
+    """
+
+    def run(ports: Ports) -> Any:
+        held = (item for item in ports.world.table.items() if item["ty"] == "exchange" and item["kind"] == "step_up")
+        id_ = next((item["SK"].split("#")[2] for item in held), "none")
+        return confirm(REF, 1, first.get(id_, Secret(f"code/{id_}")), ports.connecting)
+
+    return run
 
 
 @situation("a wider grant on its way", *APART)
@@ -596,10 +603,12 @@ def wider_held(world: World) -> Made:
     """Held beside the live one, whose access token has to be refreshed."""
     connected(world)
     world.now += HOUR_MS
-    world.run(handler_callback(widened(world)))
+    outcome = world.run(handler_callback(widened(world)))
+    (held,) = (item for item in _of_type(world, "exchange") if item["kind"] == "step_up")
+    confirming = handler_confirm_wider({held["SK"].split("#")[2]: outcome.confirm_code})
     return Scene(), {
-        "confirm": handler_confirm_wider,
-        "confirm again": handler_confirm_wider,
+        "confirm": confirming,
+        "confirm again": confirming,
         "token": handler_token(),
         "token again": handler_token(),
         "widen": handler_widen,

@@ -232,7 +232,8 @@ def older_key_retired(world: World) -> None:
     """And the first one seals no more."""
     newer_key_active(world)
     for purpose in _purposes(world):
-        world.table.alter(_ring_key(purpose, "1"), {"retired": world.now})
+        if world.table.item(_ring_key(purpose, "1")) is not None:
+            world.table.alter(_ring_key(purpose, "1"), {"retired": world.now})
 
 
 def older_key_missing(world: World) -> None:
@@ -304,11 +305,13 @@ def test_keys_turn_at_any_step(situation: Situation, turn: Turn) -> None:
             found += thrown_away(bench.world, process)
             if turn in (older_key_missing, kms_away):
                 found += schedules(bench.world, HOUR_OF_RUNS)
+                too_late = _over(bench.world)
                 kms.is_out = False
                 _put_back(bench.world)
             else:
                 bench.world.now += KEY_LEAD_MS
-            found += _back(bench, before)
+                too_late = frozenset()
+            found += _back(bench, before | too_late)
             violations += [f"{situation.name} / {name}, {turn.__name__} at {call}: {each}" for each in found]
 
     note("T-9 keys turn", cases, len(violations))
@@ -350,6 +353,16 @@ def _healthy(bench: Bench, name: str) -> frozenset[str]:
     process.run()
     to_rest(bench.world)
     return ended_in_notices(bench.world)
+
+
+def _over(world: World) -> frozenset[str]:
+    """Whose deadline passed while a key was away: a notice is its end."""
+    late = (
+        item
+        for item in world.table.items()
+        if item["ty"] == "revocation" and item.get("deadline", world.now) <= world.now
+    )
+    return frozenset(item["PK"] for item in late)
 
 
 def _back(bench: Bench, before: frozenset[str]) -> list[str]:

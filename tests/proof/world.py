@@ -798,7 +798,7 @@ class SimulatedClient:
                 is_taken_over = bool(item.get("expected")) or item["state"] == "unsupported"
                 return is_taken_over and token in self._world.seen.sealed_in.get(item["PK"][2:], ())
             is_leased = bool(item.get("attempts")) and item.get("lease_until", 0) > self.now
-            return item.get("ty") == "grant" and is_leased and token in self._world.tokens_in(item["use"])
+            return item.get("ty") == "grant" and is_leased and token in self._world.tokens_in(item.get("use", b""))
 
         def act() -> TokenAnswer:
             self._must_be_recorded("refresh", is_record)
@@ -926,7 +926,7 @@ class SimulatedClient:
         """The tokens of live grants that are alive."""
         alive = {token.name for token in self._world.ledger.alive()}
         grants = (item for item in self._world.table.items() if item.get("ty") == "grant")
-        return {name for item in grants for name in self._world.tokens_in(item["use"])} & alive
+        return {name for item in grants for name in self._world.tokens_in(item.get("use", b""))} & alive
 
     def _tokens(self, endpoint: str, act: Callable[[], Issued | None]) -> TokenAnswer:
         match self._world.fault(endpoint):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from quitclaim.domain.errors import ClientConfigError, MovedError, ProviderNotRegisteredError
+from quitclaim.domain.errors import ClientConfigError, KeyUnavailableError, MovedError, ProviderNotRegisteredError
 from quitclaim.domain.facts import ProviderFacts
 from quitclaim.domain.limits import MINUTE, SECOND
 from quitclaim.domain.outcomes import Outcome, RevokeAnswer, RevokeOutcome, TokenAnswer
@@ -60,6 +60,18 @@ class Underway:
     materials: tuple[Material, ...]
     renewal: Renewal | None = None
     attempt: str = ""
+
+
+def may_seal(world: "Revoking") -> bool:
+    """
+    Whether what a refresh gives can be sealed without any other service: only then is one asked for (I-1). A material
+    that opens under a key of before says nothing of the one that seals now.
+    """
+    try:
+        world.vault.ready("revoke", "index")
+    except KeyUnavailableError:
+        return False
+    return True
 
 
 def start_renewal(claim: Claimed, underway: Underway, renewal: Renewal, world: "Revoking") -> Underway:

@@ -52,6 +52,7 @@ from quitclaim.flows.renewals import (
     as_token_answer,
     awaited,
     forget_unseen,
+    may_seal,
     queue_rest,
     queue_successor,
     start_renewal,
@@ -194,7 +195,7 @@ def _begin(rids: Sequence[str], underway: UnderwayByLease, world: Revoking, swep
         try:
             prepared = _prepared(claim, world, swept)
             if isinstance(prepared, Underway):
-                underway[claim.lease] = _sent(claim, prepared, world)
+                prepared = _sent(claim, prepared, world, swept)
         except MovedError:
             continue  # it is another worker's by now
         except Exception as fault:  # noqa: BLE001 - its lease ends by itself, and its claims make it poison (I-16)
@@ -203,15 +204,21 @@ def _begin(rids: Sequence[str], underway: UnderwayByLease, world: Revoking, swep
         if isinstance(prepared, Update):
             unsent.append(prepared)
             continue
+        underway[claim.lease] = prepared
         started.append(claim.revocation.client)
     _settle(unsent, world, swept)
     return started
 
 
-def _sent(claim: Claimed, ready: Underway, world: Revoking) -> Underway:
-    """The first call of a claim is on its way: the revocation, or the refresh without which there can be none."""
+def _sent(claim: Claimed, ready: Underway, world: Revoking, swept: Swept) -> Underway | Update:
+    """
+    The first call of a claim is on its way: the revocation, or the refresh without which there can be none. It is given
+    back where what that refresh gives could not be sealed.
+    """
     now = world.clock.now()
     if renewal_before(claim.revocation, ready.materials, ready.client.facts, now):
+        if not may_seal(world):
+            return _given_back(claim, now, world, swept)
         return start_renewal(claim, ready, first_renewal(ready.materials, now), world)
     world.calls.start(claim, partial(_asked, claim, ready.client, ready.materials, world.clock))
     return ready
@@ -254,10 +261,10 @@ def _after(
     if ready.renewal is None and isinstance(answer, RevokeAnswer):
         now = world.clock.now()
         renewal = renewal_after(claim.revocation, ready.materials, ready.client.facts, answer, now)
-        if renewal is not None and call_limit_ms(now, claim.until) is not None:
+        if renewal is not None and call_limit_ms(now, claim.until) is not None and may_seal(world):
             return start_renewal(claim, ready, renewal, world)
         if is_unproven(claim.revocation, ready.materials, ready.client.facts, answer):
-            # No time to ask, or asked often enough: it is tried again, and left to its deadline.
+            # No time or no key to ask, or asked often enough: it is tried again, and left to its deadline.
             answer = RevokeAnswer(RevokeOutcome.DEFERRED, "unproven")
         return _settlement_of(claim, answer, world, swept)
     if ready.renewal is None:
@@ -439,13 +446,18 @@ def _prepared(claim: Claimed, world: Revoking, swept: Swept) -> Update | Underwa
         swept.quarantined += 1
         return world.store.quarantine(claim, now, ladder, excused=True)
     except (KeyUnavailableError, ProviderNotRegisteredError, ClientConfigError):
-        # Ours to mend, not the token's fault: no attempt is counted, and only the deadline erases (D-5).
-        swept.given_back += 1
-        next_at = min(now + MINUTE, revocation.deadline or now)
-        return world.store.defer(claim, attempts=revocation.attempts, next_at=next_at, excused=True)
+        return _given_back(claim, now, world, swept)
     if not client.facts.revocable or not all(client.facts.may_take(each.kind) for each in materials):
         return world.store.settle(claim, now, RevocationState.UNSUPPORTED)
     return Underway(client, tuple(materials))
+
+
+def _given_back(claim: Claimed, now: int, world: Revoking, swept: Swept) -> Update:
+    """Ours to mend, not the token's fault: no attempt is counted, and only the deadline erases (D-5)."""
+    revocation = claim.revocation
+    swept.given_back += 1
+    next_at = min(now + MINUTE, revocation.deadline or now)
+    return world.store.defer(claim, attempts=revocation.attempts, next_at=next_at, excused=True)
 
 
 def _opened(revocation: Revocation, world: Revoking) -> list[Material]:
