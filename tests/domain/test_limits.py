@@ -87,7 +87,7 @@ CLIENT_TOKEN_WINDOW_MS = 600 * SECOND
         (SAVE_MS, 4),
         (HARD_MARGIN_MS, 30),
         (SOFT_MARGIN_MS, 300),
-        (SAVED_RECENTLY_MS, 10),
+        (SAVED_RECENTLY_MS, 30),
         (limits.DELIVERY_LEASE_MS, 300),
         (limits.FORWARD_MS, 30),
         (limits.TRACE_TTL_MS, 30 * 86_400),
@@ -253,7 +253,10 @@ def test_a_fresh_token_stays_so_while_a_loser_waits():
 
 
 def test_a_recent_save_is_longer_than_a_read_can_hang():
-    """An owner deleted beside a save is noticed by whoever reads within ten seconds of it."""
+    """
+    An owner deleted beside a save is noticed by whoever reads within half a minute of it: whatever a worker of
+    `access_token` saves, it saves sooner (its time-out: `tests/infra/test_template.py`).
+    """
     assert SAVED_RECENTLY_MS > 2 * SAVE_MS
 
 

@@ -71,6 +71,11 @@ def test_the_functions_are_these() -> None:
     assert tuple(sorted(functions())) == FUNCTIONS
 
 
+def test_no_save_names_a_time_that_a_hand_out_no_longer_looks_back_to() -> None:
+    """Whoever refreshes is over before, by any clock of ours."""
+    assert timeout_ms("access_token") + limits.GUARD_MS < limits.SAVED_RECENTLY_MS
+
+
 # --- every function ---------------------------------------------------------------------------------------------------
 
 

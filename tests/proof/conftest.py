@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.proof import report
+from tests.proof import scripts as _  # noqa: F401 - before any file of situations: it imports them, and they import it
 
 
 def pytest_configure(config: pytest.Config) -> None:

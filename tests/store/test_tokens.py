@@ -185,6 +185,26 @@ def test_an_orphan_leaves_another_attempt_s_lease_alone(stage: Stage) -> None:
     assert [key for key, _ in stage.due("refresh")] == [GRANT]
 
 
+@pytest.mark.rule("RB-41", "I-15")
+def test_the_last_attempt_takes_the_due_time_along_whoever_left_first(stage: Stage) -> None:
+    """The other attempt gave its lease back since the grant was read: the orphan is queued on what is there now."""
+    before = rows.leased(stage)
+    stage.clock.move(ms=REFRESH_LEASE_MS + GUARD_MS)
+    stage.tokens.record(stage.grant(), "attempt-2", stage.now)
+    read = stage.grant()
+    orphan = rows.orphan_of(stage, before, "attempt-1")
+    stage.tokens.withdraw(read, "attempt-2", None)
+
+    def queue(found: Grant) -> None:
+        stage.tokens.queue_orphan(before, "attempt-1", orphan, found=found, stopped=None, intent_generation=None)
+
+    with pytest.raises(MovedError):
+        queue(read)
+    queue(stage.grant())
+
+    assert (stage.grant().attempts, stage.due("refresh")) == (frozenset(), [])
+
+
 @pytest.mark.rule("D-3", "F-43")
 def test_an_orphan_after_a_stop_is_no_longer_expected(stage: Stage) -> None:
     """The successor came: it is an item of its own, the stop's to revoke, and the stop's own item may be confirmed."""

@@ -60,7 +60,7 @@ CHECK_EVERY_MS: Final = 10 * MINUTE  # hints make the provider be asked about on
 
 HARD_MARGIN_MS: Final = 30 * SECOND  # an access token with less left is never handed out
 SOFT_MARGIN_MS: Final = 300 * SECOND  # with less left it is refreshed, losers still get it
-SAVED_RECENTLY_MS: Final = 10 * SECOND  # a hand-out this soon after a save reads the owner once more
+SAVED_RECENTLY_MS: Final = 30 * SECOND  # a hand-out this soon after a save reads the owner once more
 
 REFUSALS: Final = 5  # of one refresh token in the same words, on the ladder: a quarter of an hour at least
 REPORTS: Final = 100  # of one client in a window; what is reported beyond that marks nothing

@@ -279,11 +279,11 @@ def _accounted_for(found: Grant, attempt: str) -> Update:
 
     Whose lease it was is held to, never the version: a report or a restart beside it refuses nothing (class L).
     """
-    when: Condition = (equals("generation", found.generation),)
+    is_held = absent("lease") if found.lease is None else equals("lease", found.lease)
+    when: Condition = (equals("generation", found.generation), is_held)
     rest: Item = {}
     remove: tuple[str, ...] = ()
     if found.lease in (attempt, None):
-        when = (*when, absent("lease") if found.lease is None else equals("lease", attempt))
         remove = ("lease", "lease_until")
         if not found.attempts - {attempt}:
             rest = care_due(found)
