@@ -224,6 +224,9 @@ def calls_of(service: str, operation: str, params: Mapping[str, Any]) -> Iterato
             yield Call("ssm:GetParametersByPath", f"parameter{params['Path']}")
         case "ssm", "GetParameter":
             yield Call("ssm:GetParameter", f"parameter{params['Name']}")
+        case "ssm", "GetParameters":
+            for name in params["Names"]:
+                yield Call("ssm:GetParameters", f"parameter{name}")
         case "secretsmanager", "GetSecretValue":
             yield Call("secretsmanager:GetSecretValue", f"secret:{params['SecretId']}")
         case "events", "PutEvents":

@@ -34,6 +34,12 @@ class CountedSsm:
             raise self.fault
         return self._ssm.get_paginator(name)
 
+    def get_parameters(self, **request):
+        self.secrets += 1
+        if self.fault:
+            raise self.fault
+        return self._ssm.get_parameters(**request)
+
     def get_parameter(self, **request):
         self.secrets += 1
         if self.fault:
@@ -456,6 +462,12 @@ def test_without_a_switch_nobody_is_asked(clients_at_hand, part):
 def parts(**local):
     """What a function is made of."""
     settings = ConnectSettings(
-        table="t", ring_key="arn", config_path=PATH, return_origins="", sweep_function="sweep", **local
+        table="t",
+        ring_key="arn",
+        config_path=PATH,
+        return_origins="",
+        sweep_function="sweep",
+        delivery_queue="queue",
+        **local,
     )
     return Parts(settings, PURPOSES["connect"], Telemetry())

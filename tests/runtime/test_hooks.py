@@ -11,7 +11,7 @@ from quitclaim.domain.errors import ClientConfigError, KeyUnavailableError, Webh
 from quitclaim.domain.webhooks import Incoming, RefusalReason, Refused, Taken
 from quitclaim.providers.client import ProviderHttp
 from quitclaim.providers.spec import Catalogue
-from quitclaim.runtime.config import UNKNOWN_MS, ConfiguredAddresses, ParameterStore
+from quitclaim.runtime.config import KEPT_MS, LOOK_AGAIN_MS, UNKNOWN_MS, ConfiguredAddresses, ParameterStore
 from tests.providers.signing import NOW, Signer, a_request, spec_of
 from tests.runtime.test_config import PATH, CountedSsm
 
@@ -24,8 +24,13 @@ def counted(ssm: Any) -> CountedSsm:
 
 
 @pytest.fixture
-def store(counted: CountedSsm, secrets_manager: Any, ages: Any) -> ParameterStore:
-    return ParameterStore(PATH, counted, lambda: secrets_manager, ages)  # type: ignore[arg-type]
+def faults() -> list[tuple[str, str]]:
+    return []
+
+
+@pytest.fixture
+def store(counted: CountedSsm, secrets_manager: Any, ages: Any, faults: list[tuple[str, str]]) -> ParameterStore:
+    return ParameterStore(PATH, counted, lambda: secrets_manager, ages, lambda *told: faults.append(told))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -123,6 +128,81 @@ def test_each_secret_address_may_have_its_own_account(hooks: ConfiguredAddresses
     for endpoint in ("one", "three", "guess", "", None):
         with pytest.raises(WebhooksNotSupportedError):
             hooks.at("monzo", endpoint)
+
+
+@pytest.mark.rule("S-9")
+def test_an_address_without_a_secret_shuts_no_other(
+    hooks: ConfiguredAddresses, put: Any, ssm: Any, ages: Any, faults: list[tuple[str, str]], counted: CountedSsm
+) -> None:
+    """It is told of; what fits none is to come again, until each secret could be read; none is looked for each time."""
+    endpoints = {
+        "bad": {"path": "ssm:/s/nowhere", "account": "u-1"},
+        "two": {"path": "ssm:/s/token", "account": "u-2"},
+    }
+    put("monzo", "monzo", endpoints=endpoints)
+
+    found = hooks.at("monzo", "token-secret").read(a_request(b"{}"), NOW)
+    assert isinstance(found, Taken)
+    assert found.events[0].prepared.accounts == ("u-2",)
+    assert faults == [("monzo", "webhook.endpoints.bad.path: its secret cannot be read")]
+    asked = counted.secrets
+    for _ in range(50):
+        with pytest.raises(KeyUnavailableError):
+            hooks.at("monzo", "guess")
+    assert counted.secrets == asked
+    assert len(faults) == 1
+
+    ssm.put_parameter(Name="/s/nowhere", Value="late-secret", Type="SecureString")
+    ages.at += LOOK_AGAIN_MS
+    assert hooks.at("monzo", "late-secret").client == "monzo"
+    with pytest.raises(WebhooksNotSupportedError):
+        hooks.at("monzo", "guess")
+
+
+@pytest.mark.rule("S-11")
+def test_a_guess_has_a_hundred_secrets_read_by_ten_calls_and_then_by_none(
+    hooks: ConfiguredAddresses, put: Any, ssm: Any, counted: CountedSsm, ages: Any
+) -> None:
+    """Also where nobody can say what they are: whoever is known serves on, and nobody is asked about one by one."""
+    from botocore.exceptions import EndpointConnectionError
+
+    for number in range(100):
+        ssm.put_parameter(Name=f"/p/{number}", Value=f"path-{number}", Type="SecureString")
+    put("monzo", "monzo", endpoints={f"e{number}": {"path": f"ssm:/p/{number}"} for number in range(100)})
+
+    for _ in range(5):
+        with pytest.raises(WebhooksNotSupportedError):
+            hooks.at("monzo", "guess")
+    assert hooks.at("monzo", "path-99").client == "monzo"
+    assert counted.secrets == 10
+
+    ages.at += KEPT_MS - 1
+    hooks.at("monzo", "path-99")
+    counted.fault = EndpointConnectionError(endpoint_url="https://ssm")
+    ages.at += 1
+    assert hooks.at("monzo", "path-99").client == "monzo"
+    with pytest.raises(WebhooksNotSupportedError):
+        hooks.at("monzo", "guess")
+    assert counted.secrets == 11
+
+
+def test_where_nobody_can_say_what_the_addresses_are_the_provider_comes_again(
+    hooks: ConfiguredAddresses, put: Any, store: ParameterStore, counted: CountedSsm, ages: Any
+) -> None:
+    """And is answered two seconds after they can be read."""
+    from botocore.exceptions import EndpointConnectionError
+
+    put("monzo", "monzo", endpoints={"one": {"path": "ssm:/s/path"}, "two": {"path": "ssm:/s/token"}})
+    store.current()
+    counted.fault = EndpointConnectionError(endpoint_url="https://ssm")
+    for _ in range(5):
+        with pytest.raises(KeyUnavailableError):
+            hooks.at("monzo", "path-secret")
+    assert counted.secrets == 2
+
+    counted.fault = None
+    ages.at += UNKNOWN_MS
+    assert hooks.at("monzo", "path-secret").client == "monzo"
 
 
 def test_a_secret_address_may_stand_before_a_signature_too(hooks: ConfiguredAddresses, put: Any) -> None:

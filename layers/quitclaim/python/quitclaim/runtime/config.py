@@ -10,6 +10,7 @@ import hmac
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import batched
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -50,6 +51,9 @@ if TYPE_CHECKING:
     from quitclaim.providers.client import ProviderHttp
     from quitclaim.providers.id_token import KeySource
 
+SSM: Final = "ssm:"
+PARAMETERS: Final = 10
+"""That Parameter Store gives in one call."""
 KEPT_MS: Final = 5 * MINUTE
 OUTAGE_MS: Final = 24 * 60 * MINUTE
 """So long after it was read last a secret serves through an outage of where it is kept."""
@@ -68,6 +72,14 @@ def is_outage(fault: ClientError | BotoCoreError) -> bool:
         return True
     status = fault.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return status >= 500 or fault.response.get("Error", {}).get("Code") in THROTTLED
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Why a secret could not be read, and when it is looked at again."""
+
+    fault: ClientConfigError | KeyUnavailableError
+    look_at: int
 
 
 @dataclass(frozen=True)
@@ -125,6 +137,7 @@ class ParameterStore:
         self._config: StackConfig | None = None
         self._look_at = 0
         self._opened: dict[str, Opened] = {}
+        self._missed: dict[str, Missed] = {}
 
     def current(self, max_age_ms: int = KEPT_MS) -> StackConfig:
         """
@@ -161,6 +174,59 @@ class ParameterStore:
                 raise KeyUnavailableError("The client's secret is not available now.") from fault
             self._opened[ref] = replace(kept, look_at=now + LOOK_AGAIN_MS)
         return self._opened[ref].secret
+
+    def secrets(
+        self, client: str, places: Mapping[str, str]
+    ) -> dict[str, Secret | ClientConfigError | KeyUnavailableError]:
+        """
+        Each of the secrets of *client* by where it is kept, or why it is not to be had; *places* says what each is for.
+
+        Those of Parameter Store are read ten at once. What could not be read is told of, and looked at again after half
+        a minute, or two seconds where nobody could say: no stranger's request has it looked for each time.
+        """
+        now = self._ages()
+        asked = [ref for ref in places if not self._is_known(ref, now)]
+        self._open_many([ref for ref in asked if ref.startswith(SSM)], now)
+        for ref in asked:
+            if self._is_known(ref, now):
+                continue
+            try:
+                self.secret(ref)
+            except ClientConfigError as fault:
+                self._missed[ref] = Missed(fault, now + LOOK_AGAIN_MS)
+            except KeyUnavailableError as fault:
+                kind = ref.partition(":")[0]
+                for other in asked:  # nor would it answer about the others
+                    if other.startswith(f"{kind}:") and other not in self._opened:
+                        self._missed[other] = Missed(fault, now + UNKNOWN_MS)
+            else:
+                self._missed.pop(ref, None)
+        for ref in asked:
+            if ref in self._missed and isinstance(self._missed[ref].fault, ClientConfigError):
+                self._on_fault(client, f"{places[ref]}: its secret cannot be read")
+        return {ref: self._missed[ref].fault if ref in self._missed else self._opened[ref].secret for ref in places}
+
+    def _is_known(self, ref: str, now: int) -> bool:
+        known = self._missed.get(ref) or self._opened.get(ref)
+        return known is not None and now < known.look_at
+
+    def _open_many(self, refs: list[str], now: int) -> None:
+        """Keep those that are there; what is not, or not ours to read, is left to who asks for each."""
+        for some in batched(refs, PARAMETERS, strict=False) if len(refs) > 1 else ():
+            try:
+                names = [ref.removeprefix(SSM) for ref in some]
+                found = self._ssm.get_parameters(Names=names, WithDecryption=True)["Parameters"]
+            except (ClientError, BotoCoreError) as fault:
+                for ref in refs:  # those that are kept serve through an outage, and are not asked for one by one
+                    kept = self._opened.get(ref)
+                    if is_outage(fault) and kept is not None and now - kept.read_at < OUTAGE_MS:
+                        self._opened[ref] = replace(kept, look_at=now + LOOK_AGAIN_MS)
+                return
+            for parameter in found:
+                text = parameter.get("Value", "").strip()
+                if text:
+                    self._opened[SSM + parameter["Name"]] = Opened(Secret(text), now, now + KEPT_MS)
+                    self._missed.pop(SSM + parameter["Name"], None)
 
     def _open(self, ref: str) -> Secret:
         kind, _, name = ref.partition(":")
@@ -346,26 +412,37 @@ class ConfiguredAddresses:
             client.webhook.path_ref is not None and endpoint not in client.endpoints
         ):
             given = as_bytes(endpoint or "")
-            own: list[WebhookSettings] = [client.webhook]
+            own: dict[str, WebhookSettings] = {"webhook": client.webhook}
             if spec.signature.scheme == "path":
-                own += client.endpoints.values()
-            for told in own:
-                path = None if told.path_ref is None else self._config.secret(told.path_ref)
-                if path is not None and hmac.compare_digest(given, path.reveal().encode()):
-                    return told
-            raise WebhooksNotSupportedError
+                own |= {f"webhook.endpoints.{name}": each for name, each in client.endpoints.items()}
+            return self._at_secret_address(client.name, given, own)
         if endpoint is None:
             return client.webhook
         if endpoint not in client.endpoints:
             raise WebhooksNotSupportedError
         return client.endpoints[endpoint]
 
+    def _at_secret_address(self, client: str, given: bytes, own: Mapping[str, WebhookSettings]) -> WebhookSettings:
+        """
+        The settings whose secret is the address. One that cannot be read shuts no other; where none of the others fits,
+        nobody can say whether that one would have, and the provider is to come again.
+        """
+        places = {told.path_ref: f"{place}.path" for place, told in own.items() if told.path_ref is not None}
+        paths = self._config.secrets(client, places)
+        for told in own.values():
+            path = None if told.path_ref is None else paths[told.path_ref]
+            if isinstance(path, Secret) and hmac.compare_digest(given, path.reveal().encode()):
+                return told
+        if all(isinstance(path, Secret) for path in paths.values()):
+            raise WebhooksNotSupportedError
+        raise KeyUnavailableError("The secret of an address is not available now.")
+
     def _opened(self, told: WebhookSettings, client: ProviderClient, spec: WebhookSpec) -> WebhookKeys:
         refs = told.secret_refs
         if not refs and spec.signature.key_from == "client" and client.secret_ref is not None:
             refs = (client.secret_ref, *client.older_secrets)  # which one signs is the provider's choice
         return WebhookKeys(
-            secrets=self._live(refs),
+            secrets=self._live(client.name, refs),
             public=told.keys,
             verify_token=self._later(told.verify_token_ref),
             hook_id=told.hook_id,
@@ -377,17 +454,15 @@ class ConfiguredAddresses:
         """Handshakes are rare, and an event must not wait for what one needs."""
         return None if ref is None else lambda: self._config.secret(ref)
 
-    def _live(self, refs: tuple[str, ...]) -> tuple[Secret, ...]:
+    def _live(self, client: str, refs: tuple[str, ...]) -> tuple[Secret, ...]:
         """Those that are there: of two, the older one may be gone before the settings say so."""
-        found, missing = [], None
-        for ref in refs:
-            try:
-                found.append(self._config.secret(ref))
-            except ClientConfigError as fault:
-                missing = fault
-        if not found and missing is not None:
-            raise missing
-        return tuple(found)
+        told = self._config.secrets(client, dict.fromkeys(refs, "a secret of its webhook")).values()
+        found = tuple(each for each in told if isinstance(each, Secret))
+        out = [each for each in told if isinstance(each, KeyUnavailableError)]
+        missing = [] if found else [each for each in told if isinstance(each, ClientConfigError)]
+        for fault in (*out, *missing):
+            raise fault
+        return found
 
     def _published(self, url: str) -> "KeySource":
         sets = self._http().key_sets

@@ -150,7 +150,7 @@ class Parts[S: Settings]:
             boto3.client("ssm", config=QUICK),
             self._secrets_manager,
             real_now,
-            lambda client, fault: self.telemetry.warn("client parameter does not hold", client=client, reason=fault),
+            self.tell_settings,
         )
 
     @cached_property
@@ -270,6 +270,11 @@ class Parts[S: Settings]:
     def tell_fault(self, kind: str, fault: Exception) -> None:
         """Of an item that failed while the others go on."""
         self.telemetry.fault("item failed", fault, kind=kind)
+
+    def tell_settings(self, client: str, fault: str) -> None:
+        """Of a setting that does not hold, or names a secret that is not there; whatever else is set up goes on."""
+        self.telemetry.count("SettingsFaults")
+        self.telemetry.warn("client parameter does not hold", client=client, reason=fault)
 
     def tell_clean_up(self, kind: str, fault: Exception) -> None:
         """Of a clean-up that failed: what it was to end ends by itself, later. An early refresh is no clean-up."""
