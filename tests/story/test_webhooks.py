@@ -31,6 +31,9 @@ DELIVERIES: Final = int(os.environ.get("QUITCLAIM_DELIVERIES", "300"))
 EVENTS: Final = DELIVERIES // 2
 KILL_EVERY: Final = 100
 KILLED: Final = ("webhook", "deliver", "publish")
+WORKING: Final = (*KILLED, "reconcile")
+IDLE_LOOKS: Final = 3
+"""In a row: between the queue and a worker a message is nowhere for a moment."""
 STAYING: Final = max(4, DELIVERIES // 50)
 SHARING: Final = 2
 """How many owners of ours have connected each account that stays."""
@@ -162,23 +165,35 @@ def is_settled(found: Found) -> bool:
     return all(item["state"]["S"] in ("processed", "parked", "dropped") for item in events_in(found))
 
 
+def is_idle(stack: LocalStack) -> bool:
+    """Nobody works, and no message of the queue can be received now; one whose worker died is out of sight."""
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"]
+    sqs, queue = stack.boto3_client("sqs"), stack.resources["DeliveryQueue"]
+    url = queue if "://" in queue else sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    told = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return not any(int(told[name]) for name in names) and not any(stack.in_flight(name) for name in WORKING)
+
+
 def settle(stack: LocalStack, is_over: Callable[[Found], bool]) -> tuple[int, Found]:
     """
     Minutes go by, each with its schedules, until it is over: a message that a dead worker had is sent again by
     reconciliation, and its claim ends with its lease. How many it took, and what lay in the table then.
+
+    A minute begins when nobody works and no message can be received, however slow the machine is: what is being worked
+    on, or is about to be, needs no schedule.
     """
     for minutes in range(ROUNDS + 1):
-        ends = time.monotonic() + PATIENCE_S
-        while True:  # what is being worked on now needs no schedule
+        ends, idle = time.monotonic() + PATIENCE_S, 0
+        while True:
             found = items(stack)
             if is_over(found):
                 return minutes, found
-            if time.monotonic() > ends or not any(stack.in_flight(name) for name in KILLED):
+            idle = idle + 1 if is_idle(stack) else 0
+            if idle == IDLE_LOOKS or time.monotonic() > ends:
                 break
             time.sleep(0.1)
         stack.advance(60)
         stack.fire("reconcile")
-        time.sleep(0.2)
     raise AssertionError(f"not over after {ROUNDS} minutes: {Counter(i['state']['S'] for i in events_in(found))}")
 
 
