@@ -16,7 +16,7 @@ from quitclaim.runtime.http import NO_STORE, answer, envelope, handler_of, new_r
 
 STATUS = {
     RefusalReason.TOO_LARGE: 413,
-    RefusalReason.TOO_MANY: 413,
+    RefusalReason.TOO_MANY: 503,  # it was believed: the provider is to go on saying so, and its pages to show it
     RefusalReason.ENCODED: 415,
     RefusalReason.METHOD: 405,
 }

@@ -122,7 +122,7 @@ class OneHook:
 class Silence:
     """A queue that takes no time: its send is beside the promise, and the same everywhere."""
 
-    def send(self, client: str, digest: str) -> None:
+    def send(self, client: str, digest: str, after_ms: int = 0) -> None:
         """Nothing."""
 
     def replay(self, client: str, account: str) -> None:

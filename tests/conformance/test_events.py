@@ -25,7 +25,11 @@ def ways(provider: str) -> list[tuple[str | None, str, dict[str, str]]]:
     """Each path at which its events may name whom they concern: by what, where, and what else makes it that event."""
 
     def of(accounts: AccountPaths, when: dict[str, str]) -> list[tuple[str | None, str, dict[str, str]]]:
-        return [(by, path, when) for by, paths in accounts for path in paths]
+        return [
+            (by, path, when | {each.path: each.equals for each in beside})
+            for by, paths, beside in accounts
+            for path in paths
+        ]
 
     spec = spec_of(provider)
     found = of(spec.event.accounts, {})

@@ -52,7 +52,7 @@ class RecordingForward:
         self.sent: list[tuple[str, str]] = []
         self.replayed: list[tuple[str, str]] = []
 
-    def send(self, client: str, digest: str) -> None:
+    def send(self, client: str, digest: str, after_ms: int = 0) -> None:
         self.sent.append((client, digest))
 
     def replay(self, client: str, account: str) -> None:

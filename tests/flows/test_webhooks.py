@@ -20,7 +20,7 @@ from quitclaim.domain.errors import (
     WebhookAccountNotReadyError,
     WebhooksNotSupportedError,
 )
-from quitclaim.domain.limits import FORWARD_MS, STORED_BODY_BYTES
+from quitclaim.domain.limits import ACCEPTED_BODY_BYTES, EVENTS_AT_ONCE, FORWARD_MS, STORED_BODY_BYTES
 from quitclaim.domain.secret import Secret
 from quitclaim.domain.webhooks import DeliveryState, Incoming, RefusalReason, Refused, Shaken, Taken, WebhookKeys
 from quitclaim.flows.webhooks import Received, TakingIn, take_in
@@ -56,9 +56,11 @@ class RecordingForward:
     """`ports.Forward` that remembers."""
 
     sent: list[tuple[str, str]] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
 
-    def send(self, client: str, digest: str) -> None:
+    def send(self, client: str, digest: str, after_ms: int = 0) -> None:
         self.sent.append((client, digest))
+        self.waits.append(after_ms)
 
     def replay(self, client: str, account: str) -> None:
         raise AssertionError("nobody replays here")
@@ -91,10 +93,13 @@ class Inbox:
     def take(self, client: str, said: Any, endpoint: str | None = None, **headers: str) -> Received:
         return take_in(client, endpoint, self.signed(client, said, **headers), self.taking_in)
 
+    def digests(self) -> list[list[str]]:
+        """Of the deliveries in the table: client and digest."""
+        return [pk.split("#")[1:] for pk, _ in sorted(self.world.stand_in.everything()) if pk.startswith("W#")]
+
     def stored(self) -> list[Any]:
         """Deliveries in the table."""
-        keys = sorted(key for key in self.world.stand_in.everything() if key[0].startswith("W#"))
-        found = [self.world.reads.delivery(*pk.split("#")[1:]) for pk, _ in keys]
+        found = [self.world.reads.delivery(*each) for each in self.digests()]
         assert all(found)
         return found
 
@@ -233,7 +238,7 @@ def test_a_handshake_leaves_no_trace_unless_it_brings_the_key(inbox: Inbox) -> N
 def test_a_provider_that_sends_again_is_asked_to_where_the_catalogue_says_so(inbox: Inbox) -> None:
     """No connection of the account can take it now: 503, and nothing is stored; else it is taken like any other."""
     spec = replace(spec_of("slack"), unready="retry")
-    event = replace(spec.event, accounts=((None, ("team_id",)),))
+    event = replace(spec.event, accounts=((None, ("team_id",), ()),))
     inbox.hooks.specs["again"] = ("slack", replace(spec, event=event))
 
     with pytest.raises(WebhookAccountNotReadyError):
@@ -283,6 +288,61 @@ def test_each_account_of_an_event_has_a_delivery_of_its_own(inbox: Inbox) -> Non
     assert sorted(prepared.accounts for prepared, _ in opened) == [("dbid:1",), ("dbid:2",), ("dbid:3",)]
     assert {raw for _, raw in opened} == {json.dumps(changed).encode()}
     assert len(inbox.forward.sent) == 3
+
+
+@pytest.mark.rule("M-75")
+def test_the_last_change_is_never_lost_with_a_copy_of_an_earlier_one(inbox: Inbox) -> None:
+    """
+    Dropbox says the same bytes at each change. What comes like a hint while nobody can have handled that yet is a copy
+    of it; what comes later is a change of its own.
+    """
+    inbox.hooks.specs["dropbox"] = ("dropbox", spec_of("dropbox"))
+    clock, changed = inbox.world.clock, {"list_folder": {"accounts": ["dbid:1"]}}
+    clock.move(ms=3_000 - clock.now() % 3_000 + 1_000)
+
+    with inbox.world.table.metered() as spent:
+        assert inbox.take("dropbox", changed) == Received(200, accepted=1)
+    assert (spent.writes, inbox.forward.waits) == ([1], [2_000])
+    clock.move(ms=1_999)
+    assert inbox.take("dropbox", changed) == Received(200, duplicates=1)
+    clock.move(ms=1)  # now it may be handled
+    (first,) = inbox.stored()
+    webhooks = inbox.world.delivering.webhooks
+    webhooks.complete(webhooks.claim(first, clock.now()), first, clock.now())
+
+    assert inbox.take("dropbox", changed) == Received(200, accepted=1)
+    assert sorted(each.state for each in inbox.stored()) == [DeliveryState.ACCEPTED, DeliveryState.PROCESSED]
+    assert inbox.forward.waits == [2_000, 3_000]
+
+
+def test_what_is_no_hint_waits_for_nothing(inbox: Inbox) -> None:
+    """It may be handled at once."""
+    inbox.take("slack", MESSAGE)
+
+    assert inbox.forward.waits == [0]
+
+
+@pytest.mark.rule("U-15", "RB-63")
+def test_every_account_of_an_event_has_its_delivery_or_none_has(inbox: Inbox) -> None:
+    """A hundred and fifty, a thousand in the largest body; of more, which nobody could store in time, nothing is."""
+    inbox.hooks.specs["dropbox"] = ("dropbox", spec_of("dropbox"))
+
+    def said(accounts: int, size: int = 0) -> bytes:
+        names = [f"dbid:{number:06d}" for number in range(accounts)]
+        return json.dumps({"list_folder": {"accounts": names}}).encode().ljust(size)
+
+    assert inbox.take("dropbox", said(150)) == Received(200, accepted=1)
+    opened = [inbox.vault.open_delivery("dropbox", each.digest, each.body) for each in inbox.stored()]
+    assert sorted(prepared.accounts for prepared, _ in opened) == [(f"dbid:{number:06d}",) for number in range(150)]
+    assert len(inbox.forward.sent) == 150
+
+    assert inbox.take("dropbox", said(EVENTS_AT_ONCE, ACCEPTED_BODY_BYTES)) == Received(200, accepted=1)
+    assert len(inbox.digests()) == len(set(inbox.forward.sent)) == 150 + EVENTS_AT_ONCE
+
+    most = said(ACCEPTED_BODY_BYTES // len('"dbid:000000", ') - 10)
+    for much in (said(EVENTS_AT_ONCE + 1), most):
+        assert inbox.take("dropbox", much) == Received(0, refused=RefusalReason.TOO_MANY)
+    assert len(inbox.digests()) == 150 + EVENTS_AT_ONCE
 
 
 def test_a_deletion_is_answered_with_where_its_user_reads_of_it(inbox: Inbox) -> None:

@@ -195,10 +195,13 @@ def test_a_handshake_is_answered(stage: Stage) -> None:
 
 @pytest.mark.rule("S-11")
 def test_what_is_too_large_or_encoded_is_refused(stage: Stage) -> None:
-    """Without a look at it."""
+    """Without a look at it. What is believed and too much at once is to come again, and is counted."""
     assert post(stage, b" " * (ACCEPTED_BODY_BYTES + 1)).status == 413
     assert post(stage, {"id": "z"}, **{"content-encoding": "gzip"}).status == 415
     assert post(stage, {"id": "z"}, **{"content-encoding": "identity"}).status == 200
+    assert post(stage, {"id": "y", "user": [f"u-{number}" for number in range(1_001)]}).status == 503
+    assert stage.metrics()["WebhooksRefusedTooMany"] == [1.0]
+    assert len(deliveries(stage)) == 1
 
 
 def test_an_event_of_another_api_is_refused(stage: Stage) -> None:
@@ -267,7 +270,7 @@ def test_a_cold_start_asks_for_little_and_a_warm_one_for_two(stage: Stage) -> No
         *["dynamodb:Query"] * 2,
         *["kms:Decrypt"] * 2,
         "sqs:SendMessage",
-        *["ssm:GetParameter"] * 2,
+        "ssm:GetParameters",
         "ssm:GetParametersByPath",
     ]
     assert warm == ["dynamodb:PutItem", "sqs:SendMessage"]

@@ -47,7 +47,7 @@ UNREFRESHABLE: Final = Kind(Refreshing.STATIC, Reach.TOKEN, gives_refresh=False)
 class NoQueue:
     """`ports.Forward` of which every message is lost: the table alone must be enough."""
 
-    def send(self, client: str, digest: str) -> None:
+    def send(self, client: str, digest: str, after_ms: int = 0) -> None:
         """Nobody has it."""
 
     def replay(self, client: str, account: str) -> None:

@@ -1242,7 +1242,7 @@ class Ports:
         except Exception:  # noqa: BLE001 - the real one is another function: its errors do not reach its caller
             return
 
-    def send(self, client: str, digest: str) -> None:
+    def send(self, client: str, digest: str, after_ms: int = 0) -> None:
         """`ports.Forward`: by the function that handles deliveries, so in this very process, after it."""
         with suppress(StoreError):
             deliver(client, digest, self.deadline, self.delivering)

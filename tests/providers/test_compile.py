@@ -162,6 +162,14 @@ def naming(**accounts: str) -> dict[str, Any]:
         ({"webhook": HOOK | {"handshakes": [{"kind": "challenge"}]}}, "webhook.handshakes.0.signed must be true"),
         ({"webhook": HOOK | {"handshakes": [{"kind": "ping"}]}}, "webhook.handshakes.0.when is missing"),
         ({"webhook": HOOK | {"deauthorizations": [{"when": {}}]}}, "webhook.deauthorizations.0.when does not hold"),
+        (
+            {"webhook": HOOK | {"deauthorizations": [{"when": {"a": "b"}, "client": "header:x-client"}]}},
+            "webhook.deauthorizations.0.client is a header, which nobody signs",
+        ),
+        (
+            {"webhook": HOOK | {"event": {"accounts_when": {"user": {"bot": "false"}}}}},
+            "webhook.event.accounts_when.user is no kind of accounts",
+        ),
         ({"webhook": HOOK | {"sources": [LINKED]}}, "webhook.event.source is missing"),
         ({"webhook": SOURCED | {"sources": [{"says": "paused", "when": {"kind": "x"}}]}}, "webhook.sources.0.says is"),
         ({"webhook": SOURCED | {"sources": [{"says": "failed", "when": {}}]}}, "webhook.sources.0.when does not hold"),

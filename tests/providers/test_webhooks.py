@@ -111,7 +111,7 @@ def test_a_body_that_is_too_large_to_keep_is_kept_as_its_digest() -> None:
 
 @pytest.mark.rule("S-11")
 def test_a_prepared_event_fits_its_bound_whatever_it_says() -> None:
-    """A hundred accounts of the longest name, and names that are none."""
+    """As it is stored, of one account: every one of them is there, of the longest name, and none that is no name."""
     accounts = [f"{number:03d}" + '"' * 197 for number in range(150)] + ["x" * 201, "a\nb", "", 7, None, {}, True]
     said = {
         "event": {"type": "tokens_revoked", "tokens": {"oauth": accounts}},
@@ -121,9 +121,12 @@ def test_a_prepared_event_fits_its_bound_whatever_it_says() -> None:
 
     told = event("slack", said).prepared
 
-    assert len(told.accounts) == 100
+    assert told.accounts == (*accounts[:150], "7", "true")
     assert (told.event_id, dict(told.fields)) == (None, {})
-    assert len(json.dumps(told.as_mapping()).encode()) < PREPARED_BYTES
+    for account in told.accounts:
+        stored = replace(told, accounts=(account,)).as_mapping()
+        assert len(json.dumps(stored).encode()) < PREPARED_BYTES
+        assert prepared_of(stored).accounts == (account,)
 
 
 @pytest.mark.rule("S-11")
@@ -190,17 +193,64 @@ def test_where_no_id_is_sent_the_members_that_make_one_are_the_trace() -> None:
     assert event("oura", {name: value for name, value in said.items() if name != "event_time"}).how == "body"
 
 
-def test_a_hint_without_an_id_is_a_duplicate_for_five_minutes_only() -> None:
-    """Its bytes are the same each time something changes: later they say it anew."""
+@pytest.mark.rule("M-75")
+def test_a_hint_without_an_id_is_a_duplicate_for_three_seconds_only() -> None:
+    """Its bytes are the same each time something changes: later they say it anew. It is not handled before that."""
     hook = ProviderHook("garmin", "acme", "s", spec_of("garmin"), WebhookKeys(), client_id="c")
     said = a_request(json.dumps({"dailies": [{"userId": "u"}]}).encode())
 
-    def name(at: int) -> str:
+    def told(at: int) -> tuple[str, int | None]:
         found = hook.read(said, at)
         assert isinstance(found, Taken)
-        return found.events[0].name
+        return found.events[0].name, found.events[0].until
 
-    assert name(NOW) == name(NOW + 299_999) != name(NOW + 300_000)
+    assert told(NOW) == told(NOW + 2_999) != told(NOW + 3_000)
+    assert (told(NOW)[1], told(NOW + 2_999)[1], told(NOW + 3_000)[1]) == (NOW + 3_000, NOW + 3_000, NOW + 6_000)
+    assert event("slack", {"event_id": "Ev1"}).until is None
+    assert event("github", {"a": 1}).until is None
+
+
+# --- whom it concerns ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("U-15")
+@pytest.mark.parametrize(
+    ("authorizations", "by", "accounts"),
+    [
+        ([{"team_id": "T1", "user_id": "U1", "is_bot": False}], None, ("U1",)),
+        ([{"team_id": "T1", "user_id": "B1", "is_bot": True}], "team", ("T1",)),
+        ([{"team_id": "T1", "user_id": "U1"}], "team", ("T1",)),
+        ([{"team_id": "T1", "user_id": "", "is_bot": False}], "team", ("T1",)),
+        ([], "team", ("T1",)),
+        (None, "team", ("T1",)),
+    ],
+)
+def test_what_one_user_may_see_is_that_users(authorizations: object, by: str | None, accounts: tuple[str, ...]) -> None:
+    """Slack says by whose authorization an event is seen: a user's reaches no other; what a bot sees is the team's."""
+    said = {"event_id": "Ev1", "team_id": "T1", "event": {"type": "message", "channel_type": "im"}}
+
+    told = event("slack", said | {"authorizations": authorizations}).prepared
+
+    assert (told.named_by, told.accounts) == (by, accounts)
+
+
+def test_the_end_of_a_team_is_the_teams_whoever_authorized_the_event() -> None:
+    """Else the app's removal from a workspace would stop one of its grants."""
+    said = {"event_id": "Ev1", "team_id": "T1", "event": {"type": "app_uninstalled"}}
+    said |= {"authorizations": [{"user_id": "U1", "is_bot": False}]}
+
+    told = event("slack", said).prepared
+
+    assert (told.deauthorizes, told.named_by, told.accounts) == (True, "team", ("T1",))
+
+
+def test_a_meeting_is_its_hosts_and_what_names_no_user_the_accounts() -> None:
+    """Zoom."""
+    hosted = {"event": "meeting.started", "payload": {"account_id": "A1", "object": {"host_id": "H1"}}}
+    plain = {"event": "account.updated", "payload": {"account_id": "A1", "object": {"id": "A1"}}}
+
+    assert (event("zoom", hosted).prepared.named_by, event("zoom", hosted).prepared.accounts) == (None, ("H1",))
+    assert (event("zoom", plain).prepared.named_by, event("zoom", plain).prepared.accounts) == ("account", ("A1",))
 
 
 # --- batches ---------------------------------------------------------------------------------------------------------
@@ -259,9 +309,13 @@ def test_a_batch_without_events_is_a_probe(provider: str) -> None:
 
 @pytest.mark.rule("S-11")
 def test_a_batch_is_bounded() -> None:
-    """A thousand events; more are refused, and none of them is stored."""
+    """A thousand events, each once for each account; more are refused, and none of them is stored."""
     assert len(events("xero", {"events": [{"n": n} for n in range(EVENTS_AT_ONCE)]})) == EVENTS_AT_ONCE
     assert read("xero", {"events": [{}] * (EVENTS_AT_ONCE + 1)}) == Refused(RefusalReason.TOO_MANY)
+
+    names = [f"dbid:{number}" for number in range(EVENTS_AT_ONCE + 1)]
+    assert event("dropbox", {"list_folder": {"accounts": names[1:]}}).prepared.accounts == tuple(names[1:])
+    assert read("dropbox", {"list_folder": {"accounts": names}}) == Refused(RefusalReason.TOO_MANY)
 
 
 # --- the user has left -----------------------------------------------------------------------------------------------
@@ -297,6 +351,27 @@ def test_an_event_that_says_that_a_grant_ended_is_known(provider: str) -> None:
     assert (told.deauthorizes, told.accounts) == (True, accounts)
     assert told.trust is (Trust.SECRET if provider == "shopify" else Trust.SIGNED)
     assert not event(provider, {"event": "other"}, {}).prepared.deauthorizes
+
+
+@pytest.mark.parametrize("client", ["client-1", "somebody-elses", None])
+def test_the_end_of_an_app_stops_grants_where_it_is_ours(client: str | None) -> None:
+    """Linear tells of any app's revocation in the organization: another one's, or an unnamed one's, only has us ask."""
+    said = {"type": "OAuthApp", "action": "revoked", "organizationId": "o-1", "webhookTimestamp": NOW}
+    said |= {} if client is None else {"oauthClientId": client}
+
+    told = event("linear", said).prepared
+
+    assert (told.deauthorizes, told.accounts, told.named_by) == (True, ("o-1",), "organization")
+    assert told.trust is (Trust.SIGNED if client == "client-1" else Trust.INDIRECT)
+    assert told.trust.is_hint is (client != "client-1")
+
+
+def test_nobody_is_asked_again_whose_signed_time_may_grow_old() -> None:
+    """Of those that are, a copy may come when its first signature no longer counts: only where that is known not to."""
+    asked_again = {each for each in with_webhooks() if spec_of(each).unready == "retry"}
+
+    assert asked_again == {"square"}
+    assert all(spec_of(each).signature.timestamp is None for each in asked_again)
 
 
 @pytest.mark.rule("RB-72", "S-9")

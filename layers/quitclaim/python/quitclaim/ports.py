@@ -717,8 +717,8 @@ class Forward(Protocol):
     reconciliation sends it again.
     """
 
-    def send(self, client: str, digest: str) -> None:
-        """One delivery. Never raises."""
+    def send(self, client: str, digest: str, after_ms: int = 0) -> None:
+        """One delivery, which nobody is to handle sooner than in so many milliseconds. Never raises."""
         ...
 
     def replay(self, client: str, account: str) -> None:

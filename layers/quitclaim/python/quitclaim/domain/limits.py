@@ -88,13 +88,13 @@ TOKEN_MAX_CHARS: Final = 16_384
 SHARDS: Final = 4  # of each due kind; attention has as many
 
 PREPARED_BYTES: Final = 64 * 1024  # of a webhook's event as it is stored, without the provider's body
-EVENT_ACCOUNTS: Final = 100  # external accounts that one event may name
+EVENT_ACCOUNTS: Final = 100  # external accounts that one stored event may name
 ACCOUNT_NAMES: Final = 10  # further names that one account goes by
 EVENT_FIELDS: Final = 64  # values that the catalogue picks out of one
 EVENT_TEXT_BYTES: Final = 32 * 1024  # of one text in it
 STORED_BODY_BYTES: Final = 256 * 1024  # of a larger body only the digest is kept
 ACCEPTED_BODY_BYTES: Final = 6 * 1024 * 1024
-EVENTS_AT_ONCE: Final = 1_000  # that one request may bring
+EVENTS_AT_ONCE: Final = 1_000  # that one request may bring, each once for each account that it names
 JSON_LEVELS: Final = 32  # what is nested deeper is not read
 
 

@@ -52,8 +52,9 @@ class Prepared:
     """
     What an event means, as it was verified (M-60). Times are milliseconds; what a provider does not say is absent.
 
-    *accounts*: the provider's ids of whom it concerns; *named_by*: what they are ids of, where that is not the account
-    itself: a workspace, say, and every connection of it is meant. *fields*: what the catalogue picks out of it.
+    *accounts*: the provider's ids of whom it concerns (as it is stored, the one whose delivery it is); *named_by*: what
+    they are ids of, where that is not the account itself: a workspace, say, and every connection of it is meant.
+    *fields*: what the catalogue picks out of it.
     *sha256*: of the request's body as it came. *element*: which event of its request this is, where that brought
     several. *deauthorizes*: the provider says that the user or the provider ended the grant. *is_level*: it says that
     something changed, not what; a later one of the same account says it as well (M-75). *source_word*: what it says of
@@ -227,13 +228,15 @@ class Shaken:
 class Event:
     """
     One event of a request: its meaning, the provider's bytes of it, and by what it is told apart from others of its
-    account (*how* it is known, and *name*).
+    account (*how* it is known, and *name*). *until*: what comes like it until then is a copy of it, and it is handled
+    after; None: whenever that comes.
     """
 
     prepared: Prepared
     raw: bytes = field(repr=False)
     how: str
     name: str
+    until: int | None = None
 
 
 @dataclass(frozen=True)

@@ -133,5 +133,5 @@ def _accept(event: Event, prepared: Prepared, address: WebhookAddress, now: int,
     )
     is_new = world.store.accept(delivery)
     if is_new:
-        world.forward.send(address.client, digest)
+        world.forward.send(address.client, digest, 0 if event.until is None else max(0, event.until - now))
     return is_new, digest

@@ -247,6 +247,10 @@ def events_of(entry: Entry) -> str | None:
         text += "They name no account: the settings say whose they are. "
     elif entry.identity is not None and entry.identity.kind not in told.event.accounts:
         text += f"They name the {next(iter(told.event.accounts))}, so every connection of it has its share. "
+    elif entry.identity is not None:
+        wide = [kind for kind in told.event.accounts if kind != entry.identity.kind]
+        if wide:
+            text += f"Those that name no {entry.identity.kind} reach every connection of the {wide[0]}. "
     if told.deauthorizations:
         signed = told.signature.scheme not in HINTED and all(is_signed(told, each) for each in told.deauthorizations)
         names = ", ".join(f"`{value}`" for each in told.deauthorizations for value in list(each.when.values())[:1])

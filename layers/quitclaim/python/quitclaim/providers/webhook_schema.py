@@ -5,7 +5,8 @@ only, as `schema.py`, whose rules hold here too; what a field means stands with 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -26,6 +27,7 @@ ACCOUNT_AT_BROKER: Final = "account"
 """The kind of what a broker's `account` is, which no identity has to say."""
 Accounts = dict[AccountKind, Annotated[list[Path], Field(min_length=1)]]
 """By kind, the paths at which an event may name whom it concerns; the first kind that it names decides."""
+NONE: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType({})
 PARTS: Final = re.compile(r"\{(body|timestamp|id|method|url)\}|([^{}]+)")
 
 type Fault = tuple[tuple[str, ...], str]
@@ -94,6 +96,7 @@ class Events(Strict):
     id: list[IdPart] = []
     kind: list[Path] = []
     accounts: Accounts = {}
+    accounts_when: dict[AccountKind, Annotated[dict[Path, Value], Field(min_length=1)]] = {}
     occurred_at: Instant | None = None
     resource: Path | None = None
     source: Path | None = None
@@ -107,6 +110,7 @@ class Deauthorization(Strict):
 
     when: Annotated[dict[Path, Value], Field(min_length=1)]
     accounts: Accounts = {}
+    client: Path | None = None
 
 
 class SourceSaid(Strict):
@@ -133,8 +137,8 @@ class Webhook(Strict):
 def compiled_webhook(told: Webhook, own: str | None) -> dict[str, Any]:
     """As `webhooks.py` reads it. *own*: the kind of the account that the identity stores; it needs no word there."""
 
-    def by_kind(accounts: Accounts) -> list[list[Any]]:
-        return [[None if kind == own else kind, paths] for kind, paths in accounts.items()]
+    def by_kind(accounts: Accounts, when: Mapping[str, Mapping[str, str]] = NONE) -> list[list[Any]]:
+        return [[None if kind == own else kind, paths, dict(when.get(kind, {}))] for kind, paths in accounts.items()]
 
     signature = told.signature.model_dump(mode="json", exclude={"signed", "timestamp"})
     signature["parts"] = parts_of(told.signature.signed)
@@ -142,16 +146,21 @@ def compiled_webhook(told: Webhook, own: str | None) -> dict[str, Any]:
     signature["timestamp"] = (
         None if time is None else {"at": time.at, "unit": time.unit, "tolerance_ms": time.tolerance_s * SECOND}
     )
-    event = told.event.model_dump(mode="json", exclude={"occurred_at"})
+    event = told.event.model_dump(mode="json", exclude={"occurred_at", "accounts_when"})
     occurred = told.event.occurred_at
-    event["accounts"] = by_kind(told.event.accounts)
+    event["accounts"] = by_kind(told.event.accounts, told.event.accounts_when)
     event["occurred_at"] = None if occurred is None else [occurred.path, occurred.unit]
     return {
         **told.model_dump(mode="json", exclude={"signature", "event", "deauthorizations", "sources"}),
         "signature": signature,
         "event": event,
         "deauthorizations": [
-            {"when": each.when, "accounts": by_kind(each.accounts), "is_signed": is_signed(told, each)}
+            {
+                "when": each.when,
+                "accounts": by_kind(each.accounts),
+                "is_signed": is_signed(told, each),
+                "client": each.client,
+            }
             for each in told.deauthorizations
         ],
         **({"sources": [each.model_dump(mode="json") for each in told.sources]} if told.sources else {}),
@@ -189,6 +198,11 @@ def faults_of_webhook(told: Webhook) -> Iterator[Fault]:
             ("webhook", "event", "is_level"),
             "must be true: what is not signed only says that there is something to see",
         )
+    for kind in sorted(told.event.accounts_when.keys() - told.event.accounts.keys()):
+        yield ("webhook", "event", "accounts_when", kind), "is no kind of accounts; write where it stands there"
+    for number, ended in enumerate(told.deauthorizations):
+        if ended.client is not None and ended.client.startswith("header:"):
+            yield ("webhook", "deauthorizations", str(number), "client"), "is a header, which nobody signs"
     if told.event.form == "claims" and told.signature.scheme not in ("jws", "signed_request"):
         yield ("webhook", "event", "form"), "is claims, which only a signed token has; write json or form"
 

@@ -18,10 +18,9 @@ from urllib.parse import parse_qsl
 
 from quitclaim.domain.limits import (
     ACCEPTED_BODY_BYTES,
-    EVENT_ACCOUNTS,
     EVENT_FIELDS,
     EVENTS_AT_ONCE,
-    MINUTE,
+    SECOND,
     STORED_BODY_BYTES,
 )
 from quitclaim.domain.webhooks import (
@@ -64,20 +63,16 @@ What is answered back, or signed, because a stranger sent it. No event of any pr
 several parts with signs between that this does not know. So no answer of ours is anybody's signature of an event.
 """
 SHOWN: Final = re.compile(r"[\x20-\x7e]{1,2048}")
-LEVEL_BUCKET_MS: Final = 5 * MINUTE
-"""A hint that nothing tells apart from an earlier one is a duplicate of what came in the same five minutes."""
+LEVEL_BUCKET_MS: Final = 3 * SECOND
+"""
+A hint that nothing tells apart from an earlier one is a duplicate of what came in the same few seconds; it is not
+handled before they are over, so that whatever it stands for had happened by then (M-75).
+"""
 LONGEST_NAME: Final = 200
 """In bytes, of a kind, an id or an account: what is longer is none. So a prepared event always fits its bound (K-4)."""
 LONGEST_FIELD: Final = 100
 CODE_CHARS: Final = 24
 """Of a receipt's code: the same for every copy of an event, and nobody's to guess."""
-
-
-type AccountPaths = tuple[tuple[str | None, tuple[str, ...]], ...]
-"""
-Where an event names whom it concerns, by what it names them by: None, the account's own id as the identity stores it;
-else a further name of theirs. The first that it names decides.
-"""
 
 
 @dataclass(frozen=True)
@@ -86,6 +81,13 @@ class Condition:
 
     path: str
     equals: str
+
+
+type AccountPaths = tuple[tuple[str | None, tuple[str, ...], tuple[Condition, ...]], ...]
+"""
+Where an event names whom it concerns, by what it names them by: None, the account's own id as the identity stores it;
+else a further name of theirs. The first that it names decides, of those whose conditions hold.
+"""
 
 
 @dataclass(frozen=True)
@@ -136,11 +138,14 @@ class DeauthorizationSpec:
     """
     An event by which the user or the provider has ended the grant, and where its accounts stand if elsewhere.
     *is_signed*: what says so and who it concerns is signed, not only a header beside it. Else it is a hint.
+    *client*: where it says whose grants have ended, of providers that tell everybody: only where that is this client's
+    own id it ends anything; else the provider is asked.
     """
 
     when: tuple[Condition, ...]
     accounts: AccountPaths
     is_signed: bool
+    client: str | None
 
 
 @dataclass(frozen=True)
@@ -400,6 +405,8 @@ class ProviderHook:
         for number, (element, listed) in enumerate(elements):
             said = _Said(request, content, element, listed)
             events.append(self._event(said, judged, now, number if self._is_batched else None))
+        if sum(max(1, len(each.prepared.accounts)) for each in events) > EVENTS_AT_ONCE:
+            return Refused(RefusalReason.TOO_MANY)
         return Taken(tuple(events), self._spec.status)
 
     @property
@@ -419,19 +426,19 @@ class ProviderHook:
         signed = raw if number is not None or judged.signed is None else judged.signed
         told = [sha256(signed) if each == "digest" else said.text(each) for each in spec.id]
         event_id = "/".join(each for each in told if each is not None) if spec.id and None not in told else None
-        how, name = _told_apart(spec, told, signed, now)
+        how, name, until = _told_apart(spec, told, signed, now)
         body = request.body
         prepared = Prepared(
             provider=self.provider,
             client=self.client,
             received_at=now,
-            trust=self._trust if ended is None or ended.is_signed else Trust.SECRET,
+            trust=self._trust_in(ended, said),
             sha256=sha256(body),
             size=len(body),
             endpoint=self._endpoint if self._spec.signature.scheme != "path" else None,
             kind=kind,
             event_id=event_id if event_id is not None and _is_short(event_id, LONGEST_NAME) else None,
-            accounts=tuple(accounts[:EVENT_ACCOUNTS]),
+            accounts=tuple(accounts),
             named_by=by if accounts else None,
             occurred_at=said.instant(spec.occurred_at),
             sent_at=judged.sent_at,
@@ -446,7 +453,17 @@ class ProviderHook:
             truncated=len(raw) > STORED_BODY_BYTES,
             fields=dict(list(fields.items())[:EVENT_FIELDS]),
         )
-        return Event(prepared, b"" if prepared.truncated else raw, how, name)
+        return Event(prepared, b"" if prepared.truncated else raw, how, name, until)
+
+    def _trust_in(self, ended: DeauthorizationSpec | None, said: "_Said") -> Trust:
+        """How far it is believed: what may have ended another's grant, or is not signed, ends none of ours unasked."""
+        if ended is None:
+            return self._trust
+        if not ended.is_signed:
+            return Trust.SECRET
+        if ended.client is not None and said.text(ended.client) != self._client_id:
+            return self._trust if self._trust.is_hint else Trust.INDIRECT
+        return self._trust
 
     def _word(self, said: "_Said", kind: str | None) -> str | None:
         for each in self._spec.sources:
@@ -486,8 +503,8 @@ class _Said:
 
     def accounts(self, where: AccountPaths) -> tuple[str | None, list[str]]:
         """Whom it concerns, and by what it names them."""
-        for by, paths in where:
-            found = self.texts(paths)
+        for by, paths, when in where:
+            found = self.texts(paths) if all(self.text(each.path) == each.equals for each in when) else []
             if found:
                 return by, found
         return None, []
@@ -543,16 +560,19 @@ def _elements(spec: EventSpec, content: Any) -> Iterator[tuple[Any, str | None]]
     yield from ((element, None) for element in listed)
 
 
-def _told_apart(spec: EventSpec, told: list[str | None], raw: bytes, now: int) -> tuple[str, str]:
+def _told_apart(spec: EventSpec, told: list[str | None], raw: bytes, now: int) -> tuple[str, str, int | None]:
     """
     By what an event is told apart: its id or the members that make one, all of them signed; else its bytes. An id in a
     header that nobody signed is never among them: whoever repeats a request could write another (RB-65).
+
+    A hint's bytes are the same each time, so they tell apart within a few seconds only; and when those are over.
     """
     if told and None not in told:
-        return "id", json.dumps(told)
+        return "id", json.dumps(told), None
     if spec.is_level:
-        return "body", f"{sha256(raw)} {now // LEVEL_BUCKET_MS}"
-    return "body", sha256(raw)
+        bucket = now // LEVEL_BUCKET_MS
+        return "body", f"{sha256(raw)} {bucket}", (bucket + 1) * LEVEL_BUCKET_MS
+    return "body", sha256(raw), None
 
 
 def _spelled(element: Any) -> bytes:
@@ -603,7 +623,9 @@ def webhook_of(compiled: dict[str, Any] | None) -> WebhookSpec | None:
             }
         ),
         deauthorizations=tuple(
-            DeauthorizationSpec(_conditions(each["when"]), _accounts(each["accounts"]), each["is_signed"])
+            DeauthorizationSpec(
+                _conditions(each["when"]), _accounts(each["accounts"]), each["is_signed"], each.get("client")
+            )
             for each in compiled["deauthorizations"]
         ),
         subscription=compiled["subscription"],
@@ -631,5 +653,6 @@ def _conditions(compiled: dict[str, str]) -> tuple[Condition, ...]:
     return tuple(Condition(path, equals) for path, equals in compiled.items())
 
 
-def _accounts(compiled: list[tuple[str | None, list[str]]]) -> AccountPaths:
-    return tuple((by, tuple(paths)) for by, paths in compiled)
+def _accounts(compiled: list[list[Any]]) -> AccountPaths:
+    """Kind, paths and, in files that were compiled lately, what must stand beside them."""
+    return tuple((by, tuple(paths), _conditions(when[0] if when else {})) for by, paths, *when in compiled)

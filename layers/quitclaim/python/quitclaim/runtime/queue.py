@@ -46,17 +46,17 @@ class DeliveryQueue:
         self._client = client
         self._telemetry = telemetry
 
-    def send(self, client: str, digest: str) -> None:
-        """One delivery."""
-        self._send({"client": client, "digest": digest})
+    def send(self, client: str, digest: str, after_ms: int = 0) -> None:
+        """One delivery; where it is to wait, a second longer than that, for clocks that differ."""
+        self._send({"client": client, "digest": digest}, 0 if after_ms <= 0 else after_ms // 1000 + 2)
 
     def replay(self, client: str, account: str) -> None:
         """All that waits beside an account."""
         self._send({"client": client, "account": account})
 
-    def _send(self, asked: Mapping[str, str]) -> None:
+    def _send(self, asked: Mapping[str, str], wait_s: int = 0) -> None:
         try:
-            self._client().send_message(QueueUrl=self._url, MessageBody=json.dumps(asked))
+            self._client().send_message(QueueUrl=self._url, MessageBody=json.dumps(asked), DelaySeconds=wait_s)
         except (ClientError, BotoCoreError) as fault:
             self._telemetry.fault("send failed", fault)
 
