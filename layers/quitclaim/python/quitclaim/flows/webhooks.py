@@ -65,7 +65,8 @@ def take_in(client: str, endpoint: str | None, request: Incoming, world: TakingI
        be forwarded. Refused: it is a duplicate, and counts as accepted because its item is there.
        Crash before it: nothing was answered, and the provider sends it again. Crash after it, or between two writes of
        one request: the same, and what is stored is a duplicate then.
-    2. Its id is put into the queue. Crash before it, or no queue: it is due, and `reconcile` sends it.
+    2. Its id is put into the queue; that of a hint without an id so that nobody handles it while a copy counts as one.
+       Crash before it, or no queue: it is due, and `reconcile` sends it, later than that.
 
     Only then the provider is answered 2xx. Raises `WebhooksNotSupportedError` where nothing is set up at that address,
     `WebhookAccountNotReadyError` and `WebhookSourceNotReadyError` where the catalogue says that the provider sends

@@ -316,7 +316,8 @@ Write a file as those of the catalogue are, with `{id}.yaml` for a name; `schema
   `{client_id}`, `{client_secret}` and the file's own placeholders where theirs go.
 - A `webhook` block says how events are signed (`signature`), which handshakes there are, where an event says what
   (`event`), and which say that a grant has ended (`deauthorizations`) or what became of a source (`sources`);
-  `webhook_schema.py` lists its fields.
+  `webhook_schema.py` lists its fields. Of several kinds of `accounts` the first that an event names decides, of those
+  for which it says what `accounts_when` wants: name the user before the workspace.
 - A broker has a `broker` block in place of `authorize`, `token` and `refresh`: `find` and `make` name an account by
   `{reference}` (our name of it), `link` sends the user to the broker's pages and `{back}`, `sign_in` makes a token for
   an app's SDK. `{account_id}` is the account, `{source}` what is linked behind it; its revocation takes it as
