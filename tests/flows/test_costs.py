@@ -115,6 +115,26 @@ def test_a_grant_without_an_account(new_world: Worlds) -> None:
     assert bill.spent.writes == [5, 2, 7]
 
 
+def test_a_grant_that_goes_by_further_names(new_world: Worlds) -> None:
+    """One action of the install for each: no write and no read of their own."""
+    world = new_world(
+        "none",
+        identity__in_token_response="sub",
+        identity__also={"team": {"in_token_response": "teams.*", "field": "teams.*"}},
+        webhook={
+            "signature": {"scheme": "hmac", "headers": ["x-acme-signature"]},
+            "event": {"accounts": {"team": ["team"]}},
+        },
+    )
+    world.server.extra = {"sub": "alice", "teams": ["T1", "T2", "T3"]}
+    callback = world.callback()
+
+    with billed(world) as bill:
+        world.come_back(callback)
+
+    assert bill.spent.writes == [5, 2, 9 + 3]
+
+
 def test_a_start_and_a_visit(world: World) -> None:
     """A start reads the fence once and writes what it makes; a visit reads ticket and fence."""
     with billed(world) as first:

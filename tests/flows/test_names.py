@@ -3,18 +3,23 @@ Events that name no account but a workspace or the like: whoever the provider sa
 else.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from quitclaim.domain.connect import ConnectionState
-from quitclaim.domain.errors import NeedsReconnectError
+from quitclaim.domain.errors import MovedError, NeedsReconnectError, QuitclaimError
 from quitclaim.domain.ids import ConnectionRef
-from quitclaim.domain.limits import PARKED_MS, REMEMBERED_MS
+from quitclaim.domain.limits import ACCOUNT_NAMES, PARKED_MS, REMEMBERED_MS
 from quitclaim.domain.webhooks import DeliveryState
+from quitclaim.flows.connect.callback import CallbackFailedError
 from quitclaim.flows.deliveries import Outcome
-from tests.fakes.tables import applied_then_ambiguous, busy
+from quitclaim.store.connect import ConnectStore
+from quitclaim.store.keys import connection_key
+from quitclaim.store.reads import Reads
+from tests.fakes.tables import WorkerKilledError, applied_then_ambiguous, busy, killed_after
 from tests.flows.test_maintain import Upkeep
 from tests.flows.world import GOOGLE, OTHER, World
 
@@ -162,5 +167,219 @@ def test_names_of_grants_that_are_gone_are_forgotten(world: World) -> None:
     upkeep.run()
 
     (left,) = world.items("name")
-    assert left["SK"] == "N#acme-app#bob#google#1"
+    assert left["SK"] == f"N#acme-app#bob#google#{world.connection(BOB).exchange}"
     assert upkeep.faults == []
+
+
+def test_a_name_of_an_old_grant_is_known_as_long_as_its_account(world: World) -> None:
+    """Whoever lost a grant may come back within thirty days of that, however old the grant was."""
+    world.connect()
+    world.clock.move(ms=REMEMBERED_MS + 1)
+    world.server.removes("alice")
+    with pytest.raises(NeedsReconnectError):
+        world.token()
+    upkeep = Upkeep(world)
+
+    upkeep.run()
+
+    of_team(world)
+    assert world.deliver().outcome is Outcome.WAITS
+    world.clock.move(ms=PARKED_MS)
+    assert world.deliver().outcome is Outcome.KEPT
+    world.clock.move(ms=REMEMBERED_MS)
+    upkeep.run()
+    assert world.items("name") == []
+
+
+# --- never live without them, never found by others -------------------------------------------------------------------
+
+HOOK: Any = {
+    "signature": {"scheme": "hmac", "headers": ["x-acme-signature"]},
+    "event": {"accounts": {"user": ["user"], "team": ["team"]}},
+}
+IN_TOKEN: Any = {
+    "identity__kind": "user",
+    "identity__in_token_response": "sub",
+    "identity__also": {"team": {"field": "team", "in_token_response": "team"}},
+    "webhook": HOOK,
+}
+ASKED: Any = {"identity__kind": "user", "identity__also": {"team": {"field": "team"}}, "webhook": HOOK}
+
+
+def of_a_team(world: World, team: str = "T1") -> World:
+    """The provider says it in its token answers, and where it is asked who somebody is."""
+    world.server.me = {"team": team}
+    world.server.extra = {"sub": "alice", "team": team}
+    return world
+
+
+@pytest.mark.parametrize("at", range(1, 9))
+@pytest.mark.parametrize("said", [IN_TOKEN, ASKED], ids=["in the token answer", "asked for"])
+def test_whoever_is_confirmed_after_a_crash_is_found_by_the_workspace(
+    new_world: Callable[..., World], said: Any, at: int
+) -> None:
+    """The worker of the callback dies behind any of its writes; the callback is loaded again, and confirmed."""
+    world = of_a_team(new_world("owner", **said))
+    callback = world.callback()
+    world.table.faults = [*[None] * (at - 1), killed_after]
+    with suppress(WorkerKilledError):
+        world.come_back(callback)
+    world.table.faults = []
+
+    try:
+        world.confirm(world.come_back(callback).confirm_code)
+    except QuitclaimError:
+        assert world.connection().state is not ConnectionState.READY
+        return
+
+    of_team(world)
+    assert world.deliver().shares == {"received": 1}
+
+
+def test_a_name_is_findable_from_the_install_on_and_not_before(new_world: Callable[..., World]) -> None:
+    """Until then it is on the exchange, as a digest; after it there alone where it is found."""
+    world = of_a_team(new_world("owner", **IN_TOKEN))
+    outcome = world.come_back(world.callback())
+    (held,) = world.items("exchange")
+    assert len(held["names"]) == 1
+    assert "T1" not in repr(held)
+    assert world.items("name") == []
+
+    world.confirm(outcome.confirm_code)
+
+    assert len(world.items("name")) == 1
+    (installed,) = world.items("exchange")
+    assert "names" not in installed
+
+
+def test_a_step_up_of_another_account_leaves_no_name_that_counts(new_world: Callable[..., World]) -> None:
+    """It is refused, and its workspace's events reach nobody, neither then nor after the next step-up."""
+    world = new_world("none", refresh__one_live_token="no", revocation__reach="token", **ASKED)
+    world.clients.add("acme", confirmation="none", optional_scopes=frozenset({"admin"}))
+    of_a_team(world).connect()
+    wider = frozenset({"read", "write", "admin"})
+    of_a_team(world, "T2")
+    with pytest.raises(CallbackFailedError):
+        world.come_back(world.approved(world.visit(world.start(again=True, scopes=wider)), "mallory"))
+    world.minutes_pass(3)
+    of_a_team(world)
+
+    world.come_back(world.approved(world.visit(world.start(again=True, scopes=wider)), "alice"))
+
+    assert world.connection().generation == 2
+    of_team(world)
+    of_team(world, "event-2", "T2")
+    assert world.deliver().shares == {"received": 1}
+    assert world.deliver("event-2").outcome is Outcome.WAITS
+
+
+@pytest.mark.parametrize(
+    "changed", [{"exchange": "another"}, {"account": "another"}], ids=["another grant", "another account"]
+)
+def test_a_name_counts_for_the_very_grant_and_account_alone(world: World, changed: dict[str, str]) -> None:
+    """Whatever else of its life is as it was."""
+    connection = world.connect()
+    world.stand_in.alter(connection_key(connection.ref), put=changed)
+    of_team(world)
+
+    assert world.deliver().shares == {}
+
+
+def test_no_error_holds_a_workspace_in_clear(new_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is told that the grant was not installed is told of which connection."""
+    world = of_a_team(new_world("owner", **ASKED))
+
+    def moved(*given: Any) -> None:
+        raise MovedError
+
+    monkeypatch.setattr(ConnectStore, "record_identity", moved)
+    with pytest.raises(CallbackFailedError) as caught:
+        world.come_back(world.callback())
+
+    assert "T1" not in repr(vars(caught.value.cause))
+    assert caught.value.cause.details["connection_id"] == "google"
+
+
+# --- how many ---------------------------------------------------------------------------------------------------------
+
+
+def test_as_many_names_as_one_install_carries(new_world: Callable[..., World]) -> None:
+    """The same ones each time; of the rest operators are told how many, and never which."""
+    world = new_world(
+        "owner",
+        identity__kind="user",
+        identity__in_token_response="sub",
+        identity__also={"team": {"field": "teams.*", "in_token_response": "teams.*"}},
+        webhook=HOOK,
+    )
+    world.server.extra = {"sub": "alice", "teams": [f"T{number:02}" for number in range(30)]}
+    world.connect()
+
+    assert len(world.items("name")) == ACCOUNT_NAMES == 25
+    assert world.names_left_off == [("acme", 5)]
+    of_team(world, "event-1", "T24")
+    of_team(world, "event-2", "T25")
+    assert world.deliver("event-1").shares == {"received": 1}
+    assert world.deliver("event-2").outcome is Outcome.WAITS
+
+
+def test_what_has_had_its_share_is_not_read_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a large workspace an attempt goes on where the one before it was out of time; out of time it reads nobody."""
+    refs = [ConnectionRef("acme-app", f"o{number}", "google") for number in range(6)]
+    for number, ref in enumerate(refs):
+        world.connect(ref, account=f"a{number}")
+    of_team(world)
+    read: list[ConnectionRef] = []
+    around = Reads.owners_and_connections
+
+    def noted(reads: Reads, asked: Sequence[ConnectionRef]) -> Any:
+        read.extend(asked)
+        return around(reads, asked)
+
+    monkeypatch.setattr(Reads, "owners_and_connections", noted)
+    for ref in refs[:5]:
+        one(world, ref)
+
+    assert world.deliver(budget_ms=1).outcome is Outcome.WAITS
+    assert read == []
+    assert world.deliver().shares == {"received": 1}
+    assert read == [refs[5]]
+
+
+def one(world: World, ref: ConnectionRef) -> None:
+    """An attempt before gave this one its share."""
+    now = world.clock.now()
+    claim = world.delivering.webhooks.claim(world.delivery(), now)
+    world.delivering.store.record_share(claim, world.delivery(), ref, "received", None, now)
+    world.delivering.webhooks.release(claim, world.delivery(), now)
+
+
+def test_a_workspace_of_more_than_one_page(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Page by page, each of them in one batch; everybody has a share once."""
+    monkeypatch.setattr("quitclaim.store.reads.KEYS_AT_ONCE", 4)
+    for number in range(5):
+        world.connect(ConnectionRef("acme-app", f"o{number}", "google"), account=f"a{number}")
+    of_team(world)
+
+    assert world.deliver().shares == {"received": 5}
+
+
+def test_what_nobody_had_is_found_by_so_many_accounts_and_no_more(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kept event names no more of a workspace's accounts than fit beside it."""
+    monkeypatch.setattr("quitclaim.flows.deliveries.EVENT_ACCOUNTS", 2)
+    for number in range(3):
+        ref = ConnectionRef("acme-app", f"o{number}", "google")
+        world.connect(ref, account=f"a{number}")
+    for number in range(3):
+        world.server.removes(f"a{number}")
+    world.clock.move(minutes=60)
+    for number in range(3):
+        with pytest.raises(NeedsReconnectError):
+            world.token(ConnectionRef("acme-app", f"o{number}", "google"))
+    of_team(world)
+    world.clock.move(ms=PARKED_MS)
+
+    assert world.deliver().outcome is Outcome.KEPT
+    assert len(world.delivery().accounts) == 2

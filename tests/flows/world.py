@@ -84,6 +84,7 @@ class World:
         self.bus = RecordingBus()
         self.hooks = RecordingHooks()
         self.hooks_failed: list[str] = []
+        self.names_left_off: list[tuple[str, int]] = []
         self.forward = RecordingForward()
         self.faults: list[tuple[str, Exception]] = []
         self.reads = Reads(self.table)
@@ -116,6 +117,7 @@ class World:
             self.cleaned_up_in_vain,
             hooks=self.hooks if function == "connect" else None,
             on_hook=lambda kind, answer: self.hooks_failed.append(answer.outcome.value),
+            on_names=lambda client, count: self.names_left_off.append((client, count)),
         )
 
     @cached_property

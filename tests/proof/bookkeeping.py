@@ -29,6 +29,7 @@ class Books:
         self.now = world.now
         self.has_identity = world.kind.has_identity
         self.proves = world.kind.proves
+        self.is_named = world.kind.named
         self.let_go = world.seen.let_go
         self.wrong_answers = world.seen.wrong_answers
         self.by_type: dict[str, list[Item]] = {}
@@ -56,6 +57,7 @@ class Books:
             self._exchanges,
             self._grants,
             self._accounts,
+            self._names,
             self._barriers,
             self._dues,
             self._told,
@@ -207,6 +209,18 @@ class Books:
         }
         if beside != in_family:
             yield f"custody rule 11: parked beside their family {sorted(in_family)}, markers {sorted(beside)}"
+
+    def _names(self) -> Iterable[str]:
+        """Whoever is ready is found by the workspace, and nobody by a grant that never was."""
+        for item in self["name"]:
+            _, tenant, owner, _, id_ = item["SK"].split("#")
+            exchange = self.exchanges.get((f"O#{tenant}#{owner}", id_))
+            if exchange is not None and exchange["outcome"] != "installed":
+                yield f"row 78: {item['SK']} was never installed, and is found by {item['PK']}"
+        found = {item["SK"] for item in self["name"]}
+        for (pk, name), connection in self.connections.items() if self.is_named else ():
+            if connection["state"] == "ready" and f"N#{pk[2:]}#{name}#{connection['exchange']}" not in found:
+                yield f"row 78: {name} is ready, and its workspace does not find it"
 
     # --- the barrier ---
 

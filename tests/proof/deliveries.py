@@ -6,7 +6,7 @@ connection; and those that say that an account left. Registered as those of `scr
 from typing import Any, Final
 
 from quitclaim.domain.deliveries import Fate
-from quitclaim.domain.limits import DELIVERY_LEASE_MS, FORWARD_MS, GUARD_MS, MINUTE, PARKED_MS
+from quitclaim.domain.limits import CONFIRM_MS, DELIVERY_LEASE_MS, FORWARD_MS, GUARD_MS, MINUTE, PARKED_MS
 from quitclaim.domain.revocations import Reach
 from quitclaim.domain.security_events import RISC, Says, SecurityEvent, SecurityEvents, Transmitter
 from quitclaim.domain.webhooks import Delivery, DeliveryState, Prepared, Trust
@@ -33,8 +33,16 @@ from tests.proof.scripts import (
     passing,
     situation,
 )
-from tests.proof.situations import ASKED, Made, acting, handler_delete, handler_report, stepped
-from tests.proof.world import CLIENT, Ports, World
+from tests.proof.situations import (
+    ASKED,
+    Made,
+    acting,
+    handler_confirm_held,
+    handler_delete,
+    handler_report,
+    stepped,
+)
+from tests.proof.world import CLIENT, TEAM, Ports, World
 
 ALICE: Final = "digest-alice"
 EVENT: Final = "event"
@@ -322,6 +330,47 @@ def hinted(world: World) -> Made:
 def forged(world: World) -> Made:
     """Two of them, and it is not so."""
     return _hinted(world, is_true=False)
+
+
+def _of_team(world: World, name: str = EVENT, **event: Any) -> None:
+    """An event that names the workspace."""
+    accepted(world, name, TEAM, named_by="team", **event)
+
+
+NAMED: Final = (Kind(named=True), Kind(named=True, proves=True))
+
+
+@situation("an event of a workspace before anybody of it", *NAMED, confirmation="owner")
+def workspace_early(world: World) -> Made:
+    """The callback is on its way, may die and be loaded again; whoever is ready afterwards has the event."""
+    brought = begin(world)
+    _of_team(world)
+    return Scene(), {
+        "callback": handler_callback(brought),
+        "callback again": handler_callback(brought),
+        "confirm": handler_confirm_held,
+        "deliver": handler_deliver(),
+        "disconnect": handler_disconnect(),
+        "hold passes": passing(CONFIRM_MS + GUARD_MS),
+    }
+
+
+@situation("a departure of a workspace", *NAMED)
+def workspace_left(world: World) -> Made:
+    """Two owners are of it; its signed word stops both, or one who stops meanwhile has done so alone."""
+    connected(world)
+    connected(world, OTHER)
+    world.now += 10 * MINUTE
+    world.ledger.left("alice")
+    _of_team(world, deauthorizes=True, occurred_at=world.now)
+    return Scene(), {
+        "deliver": handler_deliver(),
+        "deliver again": handler_deliver(),
+        "disconnect": handler_disconnect(),
+        "other disconnects": handler_disconnect(OTHER),
+        "start": handler_start(),
+        "forward": handler_forward,
+    }
 
 
 class _Issuer:

@@ -60,6 +60,7 @@ class Kind:
     revocable: bool = True
     has_identity: bool = True
     proves: bool = False  # whose grant it is stands in an ID token, and must be verified
+    named: bool = False  # whoever is of it is of a workspace too, by which its events may name them
     gives_refresh: bool = True
     takes_either: bool = False  # a revocation takes access tokens as well; the ledger keeps none of them
     by_access: bool = False  # a revocation takes nothing but an access token that has not expired
@@ -75,7 +76,7 @@ class Kind:
         """For tables."""
         if self.broker:
             return f"broker/{self.reach}"
-        rest = "/ID token" if self.proves else ""
+        rest = ("/ID token" if self.proves else "") + ("/named" if self.named else "")
         rest += ("/either" if self.takes_either else "") + ("/by access" if self.by_access else "")
         rest += ("/alone" if self.pair_lives else "") + ("/again" if self.gives_again else "")
         rest += ("" if self.revocable else "/none") + ("" if self.gives_refresh else "/access only")

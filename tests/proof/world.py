@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from zlib import crc32
 
+from quitclaim.domain.accounts import name_of
 from quitclaim.domain.asked import AuthorizationAsked, VisitSecrets
 from quitclaim.domain.attention import Subject
 from quitclaim.domain.errors import KeyUnavailableError, QuitclaimError, SealBrokenError, StoreError
@@ -65,6 +66,7 @@ from tests.proof.table import MemoryTable
 
 T0: Final = 1_800_000_000_000
 CLIENT: Final = "dot"
+TEAM: Final = "T1"
 OPEN_REFERENCE: Final = "digest-connection/"
 """How the open vault begins a connection's reference at a broker, which goes on with its name."""
 REMAINING_MS: Final = 24_000
@@ -238,6 +240,11 @@ class World:
     def flow(self, flow: Callable[["Ports"], Any]) -> Callable[[Process], Any]:
         """A flow that a process may run, in this world."""
         return lambda process: flow(Ports(self, process))
+
+    @property
+    def workspaces(self) -> frozenset[str]:
+        """What the provider says of every account beside its id: of which workspace it is."""
+        return frozenset({name_of("team", TEAM)}) if self.kind.named else frozenset()
 
     def fault(self, endpoint: str) -> Fault:
         """What happens to the next call of an endpoint."""
@@ -850,7 +857,7 @@ class SimulatedClient:
             token = self._world.ledger.tokens.get(access_token.reveal().removeprefix("at-"))
             if self._world.fault("identity") is not Fault.NONE or token is None:
                 return IdentityAnswer(IdentityOutcome.TRY_LATER)
-            return IdentityAnswer(IdentityOutcome.READ, token.account)
+            return IdentityAnswer(IdentityOutcome.READ, token.account, names=self._world.workspaces)
 
         return self._do("identity", act, changes=False)
 
@@ -957,6 +964,7 @@ class SimulatedClient:
         grant = TokenGrant(access, refresh, expires_in_s=3600, refresh_expires_in_s=ends_in_s)
         if self._world.kind.proves:
             grant = replace(grant, id_token=Secret(f"id-{issued.name}"), account_id=issued.account)
+            grant = replace(grant, names=self._world.workspaces)  # as Slack: beside the ID token, once
         return TokenAnswer(Outcome.GRANTED, grant=grant)
 
     def _received(self, answer: TokenAnswer) -> TokenAnswer:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from quitclaim.domain.accounts import Account, Named
+from quitclaim.domain.accounts import Account
 from quitclaim.domain.connect import (
     IMPORT,
     Connection,
@@ -258,21 +258,18 @@ def record_identity(stage: Stage) -> Act:
     return partial(stage.connects.record_identity, held, learned, stage.now)
 
 
-def record_name(stage: Stage) -> Act:
-    named = Named(REF, 1, ACCOUNT, stage.now)
-    return partial(stage.connects.record_name, CLIENT, "digest-team", named)
-
-
 def wrong_code(stage: Stage) -> Act:
     held = stage.held()
     return partial(stage.connects.count_wrong_code, held, stage.now)
 
 
-def install(stage: Stage, *, account: str | None = ACCOUNT, known: bool = False) -> Act:
+def install(
+    stage: Stage, *, account: str | None = ACCOUNT, known: bool = False, names: frozenset[str] = frozenset()
+) -> Act:
     number = 1
     if known:
         stage.installed(OTHER, number=7)
-    exchange = replace(stage.held(number=number), subject=account, account=account)
+    exchange = replace(stage.held(number=number), subject=account, account=account, names=names)
     owner, connection, barrier = stage.reads.fence(REF, CLIENT)
     assert owner is not None
     assert connection is not None
@@ -283,6 +280,7 @@ def install(stage: Stage, *, account: str | None = ACCOUNT, known: bool = False)
     return partial(stage.connects.install, exchange, connection, after, owner, barrier, grants, found, stage.now)
 
 
+TEAM = frozenset({"digest-team"})
 INSTALL_REFUSALS = (
     *exchange_is_held(within=True),
     *HOLD_IS_FREE,
@@ -296,9 +294,9 @@ INSTALL_REFUSALS = (
 )
 
 
-def replace_grant(stage: Stage) -> Act:
+def replace_grant(stage: Stage, *, names: frozenset[str] = frozenset()) -> Act:
     stage.installed()
-    exchange = replace(stage.stepping_up(number=2), subject=ACCOUNT, account=ACCOUNT)
+    exchange = replace(stage.stepping_up(number=2), subject=ACCOUNT, account=ACCOUNT, names=names)
     owner, connection, barrier = stage.reads.fence(REF, CLIENT)
     assert owner is not None
     assert connection is not None
@@ -1127,7 +1125,6 @@ ROWS: tuple[Row, ...] = (
             Refusal("the account is known", "revocation", has(REVOCATION, account="another")),
         ),
     ),
-    Row("78 name", record_name, 1, (Refusal("new", "name", taken(name_key(CLIENT, "digest-team", REF, 1))),)),
     Row(
         "7 wrong code",
         wrong_code,
@@ -1157,7 +1154,19 @@ ROWS: tuple[Row, ...] = (
         ),
     ),
     Row("8 install without an account", partial(install, account=None), 7, INSTALL_REFUSALS),
+    Row(
+        "8 install with a further name",
+        partial(install, names=TEAM),
+        10,
+        (Refusal("the grant is found by it", "name", taken(name_key(CLIENT, "digest-team", REF, "x-1"))),),
+    ),
     Row("70 replace the grant", replace_grant, 9, REPLACE_REFUSALS),
+    Row(
+        "70 replace the grant with a further name",
+        partial(replace_grant, names=TEAM),
+        10,
+        (Refusal("the grant is found by it", "name", taken(name_key(CLIENT, "digest-team", REF, "x-2"))),),
+    ),
     Row(
         "5 hold of a step-up",
         hold_of_a_step_up,

@@ -325,9 +325,10 @@ class Stage:
         account: str | None = ACCOUNT,
         reach: Reach = Reach.FAMILY,
         pairs: tuple[str, ...] = ("main",),
+        names: frozenset[str] = frozenset(),
     ) -> Connection:
         """The connection is ready."""
-        exchange = replace(self.held(ref, number), subject=account, account=account)
+        exchange = replace(self.held(ref, number), subject=account, account=account, names=names)
         owner, connection, barrier = self.reads.fence(ref, CLIENT)
         assert owner is not None
         assert connection is not None

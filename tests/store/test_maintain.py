@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from quitclaim.domain.accounts import Named
 from quitclaim.domain.connect import ConnectionState
 from quitclaim.domain.errors import MovedError
 from quitclaim.domain.keyring import RingItem
@@ -38,7 +37,7 @@ from tests.store.stage import ACCOUNT, CLIENT, OWNER, REF, Stage
 
 LATE_MS = 3 * COMPACT_MS
 RING = Key("K#ring", "use#1")
-NAME = name_key(CLIENT, "digest-team", REF, 1)
+NAME = name_key(CLIENT, "digest-team", REF, "x-1")
 INSPECTION = heartbeat_key("inspection")
 
 
@@ -134,7 +133,7 @@ TOLD = (
 
 
 def forget_name(stage: Stage) -> Act:
-    stage.connects.record_name(CLIENT, "digest-team", Named(REF, 1, ACCOUNT, stage.now))
+    stage.installed(names=frozenset({"digest-team"}))
     return partial(store(stage).forget_name, stage.item(NAME))
 
 

@@ -75,12 +75,14 @@ def name_of(kind: str, value: str) -> str:
 
 @dataclass(frozen=True)
 class Named:
-    """A connection whose grant, at *generation*, is of an account that goes by a further name as well."""
+    """A connection whose grant is of an account that goes by a further name as well: that very grant and account."""
 
     ref: ConnectionRef
+    exchange: str
+    """By which the connection got the grant: no other grant of it has the name by this."""
     generation: int
     account: str
     """Digest of the account itself."""
     at: int
-    """When its provider said so."""
+    """When the grant went live."""
     v: int = 0

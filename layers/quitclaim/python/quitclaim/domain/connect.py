@@ -185,6 +185,8 @@ class Exchange:
     refresh_until: int | None = None
     subject: str | None = None
     account: str | None = None
+    names: frozenset[str] = frozenset()
+    """Digests of what the account is called as well, until the install makes each findable (`add_names`)."""
     scopes: frozenset[str] = frozenset()
     wrong: int = 0
     reason: str | None = None

@@ -89,7 +89,7 @@ SHARDS: Final = 4  # of each due kind; attention has as many
 
 PREPARED_BYTES: Final = 64 * 1024  # of a webhook's event as it is stored, without the provider's body
 EVENT_ACCOUNTS: Final = 100  # external accounts that one stored event may name
-ACCOUNT_NAMES: Final = 10  # further names that one account goes by
+ACCOUNT_NAMES: Final = 25  # further names that one account goes by: each is one action of the install
 EVENT_FIELDS: Final = 64  # values that the catalogue picks out of one
 EVENT_TEXT_BYTES: Final = 32 * 1024  # of one text in it
 STORED_BODY_BYTES: Final = 256 * 1024  # of a larger body only the digest is kept

@@ -9,10 +9,10 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import chain
+from itertools import batched, chain
 from typing import TYPE_CHECKING, Any, Final
 
-from quitclaim.domain.accounts import Account, name_of
+from quitclaim.domain.accounts import Account, Named, name_of
 from quitclaim.domain.connect import STEP_UP, Connection
 from quitclaim.domain.deliveries import (
     CheckStep,
@@ -37,6 +37,7 @@ from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, 
 from quitclaim.domain.ids import ConnectionRef
 from quitclaim.domain.limits import (
     CHECK_EVERY_MS,
+    EVENT_ACCOUNTS,
     GUARD_MS,
     HOOK_CALL_MS,
     MINUTE,
@@ -181,8 +182,9 @@ def _handled(claim: Claim, delivery: Delivery, deadline: Deadline, world: Delive
         if fate is Fate.DELIVER:
             behind = None if event.deauthorizes else _behind(claim, accounts, world)
             if behind is None:
+                given, shares = Given(claim, delivery, *opened), _shares_of(claim, world)
                 targets = _members(claim.client, accounts, world)
-                return _shared(Given(claim, delivery, *opened), targets, frozenset(accounts), client, deadline, world)
+                return _shared(given, targets, accounts, shares, client, deadline, world)
         elif fate is Fate.PARK:
             behind = _beside(delivery, accounts, now)
         else:
@@ -255,8 +257,10 @@ def _beside(delivery: Delivery, accounts: dict[str, Account | None], now: int) -
 
 @dataclass
 class Shares:
-    """What the connections of an event have had of it in this attempt."""
+    """What the connections of an event have had of it: before, and in this attempt."""
 
+    done: frozenset[ConnectionRef] = frozenset()
+    """Those that had theirs before."""
     had: dict[str, int] = field(default_factory=dict)
     later: int | None = None
     """When the first of those is to be looked at again that have not had theirs."""
@@ -289,16 +293,16 @@ class Given:
 def _shared(
     given: Given,
     targets: Iterable[Target],
-    accounts: frozenset[str],
+    accounts: Iterable[str],
+    shares: Shares,
     client: Client,
     deadline: Deadline,
     world: Delivering,
 ) -> Delivered:
-    claim, delivery, shares = given.claim, given.delivery, Shares()
-    done = world.store.shares(claim.client, claim.digest)
+    claim, delivery = given.claim, given.delivery
     failed: QuitclaimError | None = None
     for ref, generation, account in targets:
-        if ref in done:
+        if ref in shares.done:
             continue
         if deadline.remaining_ms() < LAST_SHARE_MS:
             shares.wait(world.clock.now())
@@ -315,7 +319,7 @@ def _shared(
     if failed is not None:
         world.on_fault("share", failed)
     if failed is not None or shares.is_refused:
-        released = _released(claim, delivery, world, accounts)
+        released = _released(claim, delivery, world, frozenset(accounts))
         released.shares = shares.had
         return released
     if shares.later is not None:
@@ -323,6 +327,10 @@ def _shared(
         return Delivered(Outcome.WAITS, until=shares.later, shares=shares.had)
     _leave(claim, delivery, world, world.store.end)
     return Delivered(Outcome.PROCESSED, shares=shares.had)
+
+
+def _shares_of(claim: Claim, world: Delivering) -> Shares:
+    return Shares(world.store.shares(claim.client, claim.digest))
 
 
 def _members(client: str, accounts: dict[str, Account | None], world: Delivering) -> Iterator[Target]:
@@ -345,42 +353,78 @@ def _handled_by_name(given: Given, by: str, client: Client, deadline: Deadline, 
     ladder, out of order, and so what comes meanwhile does not wait for it.
     """
     claim, delivery, event, now = given.claim, given.delivery, given.event, world.clock.now()
-    found: dict[ConnectionRef, str] = {}
     digests = [world.vault.account_digest(claim.client, name_of(by, each)) for each in event.accounts]
-    accounts: dict[str, Account | None] = {}
-    for digest in digests:
-        for named in world.reads.names(claim.client, digest):
-            found.setdefault(named.ref, digest)
-            accounts[named.account] = None
-    targets = _named(claim.client, found, world)
+    shares, accounts = _shares_of(claim, world), dict[str, None]()
+    targets = _named(claim.client, digests, accounts, shares, deadline, world)
     first = next(targets, None)
-    if first is not None:
-        return _shared(given, chain([first], targets), frozenset(accounts), client, deadline, world)
-    if world.store.shares(claim.client, claim.digest):
-        _leave(claim, delivery, world, world.store.end)  # whoever is ready no more has left since the last attempt
-        return Delivered(Outcome.PROCESSED)
-    accounts = {digest: world.reads.account(claim.client, digest) for digest in accounts}
+    if first is not None or shares.later is not None or shares.done:
+        # Where nobody is ready any more, whoever is without a share has left since the last attempt.
+        found = targets if first is None else chain([first], targets)
+        return _shared(given, found, accounts, shares, client, deadline, world)
+    known = _accounts_of_named(claim.client, list(accounts), deadline, world)
+    if known is None:
+        world.webhooks.release(claim, delivery, now)
+        return Delivered(Outcome.WAITS, until=now)
     # What is live of them is so for another workspace.
-    standings = [standing_of(account and replace(account, live=0), now) for account in accounts.values()]
+    standings = [standing_of(account and replace(account, live=0), now) for account in known.values()]
     fate = fate_of(event, standings or [Standing.UNKNOWN])
     if fate is not Fate.PARK:
         return _dropped(claim, delivery, fate.value, world)
     if delivery.give_up_at <= now:
-        return _waited_too_long(claim, delivery, event, accounts, world)
+        return _waited_too_long(claim, delivery, event, known, world)
     return _released(claim, delivery, world)
 
 
-def _named(client: str, found: dict[ConnectionRef, str], world: Delivering) -> Iterator[Target]:
-    """Of the connections that went by a name once, those that are ready and whose live grant goes by it."""
-    for ref, name in found.items():
-        owner, connection = world.reads.owner_and_connection(ref)
-        if connection is None or not is_reached(owner, connection, connection.generation):
+def _named(
+    client: str,
+    digests: list[str],
+    accounts: dict[str, None],
+    shares: Shares,
+    deadline: Deadline,
+    world: Delivering,
+) -> Iterator[Target]:
+    """
+    Of the grants that were ever of a name, those that live: by that very exchange, of that very account. *accounts*
+    becomes those of all. Of whoever had a share nothing is read but the name; out of time, the rest is later.
+    """
+    met: set[ConnectionRef] = set()
+    for digest in digests:
+        for page in world.reads.names(client, digest):
+            if deadline.remaining_ms() < LAST_SHARE_MS:
+                shares.wait(world.clock.now())
+                return
+            accounts.update(dict.fromkeys(named.account for named in page))
+            rest = [named for named in page if named.ref not in shares.done and named.ref not in met]
+            live = list(_live_of(rest, world))
+            known = dict.fromkeys(named.account for named in live)
+            found = dict(zip(known, world.reads.accounts(client, list(known)), strict=True))
+            for named in live:
+                account = found[named.account]
+                if account is not None and named.ref not in met:
+                    met.add(named.ref)
+                    yield named.ref, named.generation, account
+
+
+def _live_of(names: list[Named], world: Delivering) -> Iterator[Named]:
+    """Those of them whose grant is the live one of its connection."""
+    around = world.reads.owners_and_connections([named.ref for named in names])
+    for named, (owner, connection) in zip(names, around, strict=True):
+        if connection is None or not is_reached(owner, connection, named.generation):
             continue
-        if connection.account is None or not world.reads.has_name(client, name, ref, connection.generation):
-            continue
-        account = world.reads.account(client, connection.account)
-        if account is not None:
-            yield ref, connection.generation, account
+        if (connection.exchange, connection.account) == (named.exchange, named.account):
+            yield named
+
+
+def _accounts_of_named(
+    client: str, digests: list[str], deadline: Deadline, world: Delivering
+) -> dict[str, Account | None] | None:
+    """The accounts of a workspace of which nobody is ready; None: there is no time to read them all."""
+    found: dict[str, Account | None] = {}
+    for batch in batched(digests, EVENT_ACCOUNTS, strict=False):
+        if deadline.remaining_ms() < LAST_SHARE_MS:
+            return None
+        found.update(zip(batch, world.reads.accounts(client, batch), strict=True))
+    return found
 
 
 def _share(
@@ -560,7 +604,8 @@ def _dropped(claim: Claim, delivery: Delivery, reason: str, world: Delivering) -
 def _kept(
     claim: Claim, delivery: Delivery, reason: str, world: Delivering, accounts: frozenset[str] = frozenset()
 ) -> Delivered:
-    _leave(claim, delivery, world, world.store.keep, reason=reason, accounts=accounts)
+    found_by = frozenset(sorted(accounts)[:EVENT_ACCOUNTS])  # a workspace has more of them than an item holds
+    _leave(claim, delivery, world, world.store.keep, reason=reason, accounts=found_by)
     return Delivered(Outcome.KEPT, reason=reason)
 
 

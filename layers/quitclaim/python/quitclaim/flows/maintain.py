@@ -401,16 +401,21 @@ def _adds_up(item: Item, world: Maintaining) -> bool:
 
 def _forgotten(item: Item, world: Maintaining, run: Maintained) -> None:
     """
-    Row 79. A further name of a grant that is gone goes, once nobody would wait any more for an event by it; that of a
-    grant that waits for its owner is younger. Crash: the next inspection.
+    Row 79. A further name of a grant that is gone goes, once nobody would wait any more for an event by it: so long
+    after the account last lost one or left, too. Crash: the next inspection.
     """
-    named = world.reads.as_name(item)
-    if named.at + REMEMBERED_MS > world.clock.now():
+    client, _ = world.reads.as_account(item)
+    named, now = world.reads.as_name(item), world.clock.now()
+    if named.at + REMEMBERED_MS > now:
         return
     connection = world.reads.connection(named.ref)
-    if connection is None or connection.generation > named.generation:
-        world.store.forget_name(item)
-        run.did("name forgotten")
+    if connection is not None and (connection.exchange, connection.generation) == (named.exchange, named.generation):
+        return
+    account = world.reads.account(client, named.account)
+    if account is not None and max(account.left_at or 0, account.lost_at or 0) + REMEMBERED_MS > now:
+        return
+    world.store.forget_name(item)
+    run.did("name forgotten")
 
 
 # --- one item --------------------------------------------------------------------------------------------------------

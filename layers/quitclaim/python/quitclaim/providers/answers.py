@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 from urllib.parse import parse_qsl
 
 from quitclaim.domain.accounts import name_of
-from quitclaim.domain.limits import ACCOUNT_NAMES, TOKEN_MAX_CHARS
+from quitclaim.domain.limits import TOKEN_MAX_CHARS
 from quitclaim.domain.outcomes import (
     IdentityAnswer,
     IdentityOutcome,
@@ -333,10 +333,9 @@ def _account(value: Any) -> str | None:
 
 
 def _names(said: Any, where: list[tuple[str, str | None]]) -> frozenset[str]:
-    """Further names of the account, as far as the answer says them: so many at most, for each is one write."""
+    """Further names of the account, as far as the answer says them."""
     found = [(kind, _account(each)) for kind, path in where if path is not None for each in _each_at(said, path)]
-    names = dict.fromkeys(name_of(kind, value) for kind, value in found if value is not None)
-    return frozenset(list(names)[:ACCOUNT_NAMES])
+    return frozenset(name_of(kind, value) for kind, value in found if value is not None)
 
 
 def _each_at(said: Any, path: str) -> Iterator[Any]:

@@ -244,6 +244,10 @@ class Parts[S: Settings]:
         self.telemetry.warn("hook failed", kind=kind.value, outcome=answer.outcome.value, reason=answer.reason)
         self.telemetry.count("HooksFailed")
 
+    def tell_names(self, client: str, count: int) -> None:
+        """Of further names of an account that are too many for one grant: no event is found by them. Never which."""
+        self.telemetry.warn("names left off", client=client, count=count)
+
     @cached_property
     def hooks(self) -> "LazyHooks":
         """What the app is asked; httpx is paid for when it is."""
@@ -366,6 +370,7 @@ def _connecting[S: Settings](parts: Parts[S], kick: SweepKick) -> Connecting:
         parts.ids,
         kick,
         on_fault=parts.tell_clean_up,
+        on_names=parts.tell_names,
     )
 
 

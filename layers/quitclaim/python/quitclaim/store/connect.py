@@ -142,7 +142,7 @@ def add_release(
             exchange_key(exchange.ref, exchange.id),
             (equals("outcome", ExchangeOutcome.HELD),),
             put={"outcome": ExchangeOutcome.CLEANUP.value, "reason": reason},
-            remove=("use", "others", "id_token", *DUE),
+            remove=("use", "others", "id_token", "names", *DUE),
         ),
         exchange_of,
     )
@@ -386,11 +386,13 @@ class ConnectStore:
     def record_identity(self, exchange: Exchange, learned: Exchange, now: int) -> None:
         """
         Row 6. Whose grant it is, on the exchange and, where the hold does not say it yet, on that, so that nobody needs
-        to ask again; an ID token that said it is erased.
+        to ask again; and what the account is called as well. An ID token that said it is erased.
         """
         commit = self._commit()
         stored = {
-            name: value for name, value in attributes(learned).items() if name in ("subject", "account", "scopes")
+            name: value
+            for name, value in attributes(learned).items()
+            if name in ("subject", "account", "names", "scopes")
         }
         commit.update(
             "exchange",
@@ -407,17 +409,6 @@ class ConnectStore:
                     remove=("identity",),
                 ),
             )
-        commit.run()
-
-    def record_name(self, client: str, name: str, named: Named) -> None:
-        """
-        Row 78. What a grant's account is called as well, by the name's digest: written before the grant can be live, so
-        that whoever finds a live one finds its names. It gives no right: who reads it looks at the connection. Raises
-        `MovedError`: it is there.
-        """
-        commit = self._commit()
-        key = name_key(client, name, named.ref, named.generation)
-        commit.create("name", key, "name", attributes(named, without=frozenset({"ref", "generation"})))
         commit.run()
 
     def count_wrong_code(self, exchange: Exchange, now: int) -> None:
@@ -458,7 +449,7 @@ class ConnectStore:
                 exchange_key(ref, exchange.id),
                 held_until(now),
                 put={"outcome": ExchangeOutcome.INSTALLED.value},
-                remove=("use", "others", "id_token", *DUE),
+                remove=("use", "others", "id_token", "names", *DUE),
             ),
             exchange_of,
         )
@@ -487,6 +478,7 @@ class ConnectStore:
             commit.create(
                 "member", member_key(exchange.client, after.account, ref), "member", {"generation": after.generation}
             )
+            add_names(commit, exchange, after, now)
         add_event(commit, Event(EventKind.CONNECTION_READY, ref, exchange.id, now, {"generation": after.generation}))
         commit.run()
 
@@ -517,7 +509,7 @@ class ConnectStore:
                 exchange_key(ref, exchange.id),
                 held_until(now),
                 put={"outcome": ExchangeOutcome.INSTALLED.value},
-                remove=("use", "others", "id_token", *DUE),
+                remove=("use", "others", "id_token", "names", *DUE),
             ),
             exchange_of,
         )
@@ -541,6 +533,7 @@ class ConnectStore:
                 member_key(exchange.client, after.account, ref), THERE, put={"generation": after.generation}
             )
             commit.update("member", member)
+            add_names(commit, exchange, after, now)
         add_event(commit, Event(EventKind.CONNECTION_READY, ref, exchange.id, now, {"generation": after.generation}))
         commit.run()
 
@@ -559,7 +552,7 @@ class ConnectStore:
                 exchange_key(ref, exchange.id),
                 (equals("outcome", ExchangeOutcome.HELD), equals("fp", live.fp)),
                 put={"outcome": ExchangeOutcome.ENDED.value, "reason": SAME_GRANT},
-                remove=("use", "others", "id_token", *DUE),
+                remove=("use", "others", "id_token", "names", *DUE),
             ),
             exchange_of,
         )
@@ -621,7 +614,12 @@ class ConnectStore:
             put |= exchange_attention(exchange, now)
         commit.update(
             "exchange",
-            Update(exchange_key(exchange.ref, exchange.id), when, put=put, remove=("use", "others", "id_token", *DUE)),
+            Update(
+                exchange_key(exchange.ref, exchange.id),
+                when,
+                put=put,
+                remove=("use", "others", "id_token", "names", *DUE),
+            ),
             exchange_of,
         )
         self._leave_barrier(
@@ -665,7 +663,7 @@ class ConnectStore:
                     exchange_key(ref, exchange.id),
                     (equals("outcome", exchange.outcome),),
                     put={"outcome": ExchangeOutcome.CLEANUP.value} | fp,
-                    remove=("use", "others", *DUE, *ATTENTION, "t"),
+                    remove=("use", "others", "names", *DUE, *ATTENTION, "t"),
                 ),
                 exchange_of,
             )
@@ -770,6 +768,19 @@ class ConnectStore:
         )
 
 
+def add_names(commit: Commit, exchange: Exchange, after: Connection, now: int) -> None:
+    """
+    Row 78, a part of rows 8 and 70: by each further name of its account (`ACCOUNT_NAMES` at most) the grant is found
+    from the commit on that makes it live, and never before. It gives no right: who reads it looks at the connection.
+    """
+    if after.account is None:
+        return
+    named = Named(after.ref, exchange.id, after.generation, after.account, now)
+    item = attributes(named, without=frozenset({"exchange"}))
+    for name in sorted(exchange.names):
+        commit.create("name", name_key(exchange.client, name, after.ref, exchange.id), "name", item)
+
+
 def ready_at(generation: int) -> Condition:
     """The connection lives, and it is the life that was seen."""
     return (equals("state", ConnectionState.READY), equals("generation", generation))
@@ -819,7 +830,7 @@ def _as_proven(proof: SourceProof, generation: int) -> Condition:
 HELD_ATTRIBUTES: Final = frozenset(
     {
         *("hold_ends", "fp", "use", "others", "id_token", "access_until", "refresh_until"),
-        *("subject", "account", "scopes", "shared_copy"),
+        *("subject", "account", "names", "scopes", "shared_copy"),
     }
 )
 

@@ -144,9 +144,9 @@ def member_of_key(key: Key) -> ConnectionRef:
     return ConnectionRef(*key.sk.split("#")[1:])
 
 
-def name_key(client: str, name: str, ref: ConnectionRef, generation: int) -> Key:
-    """That a connection's account goes by a further name, by the name's digest."""
-    sort = f"N#{ref.tenant}#{ref.owner}#{ref.connection}#{generation}"
+def name_key(client: str, name: str, ref: ConnectionRef, exchange: str) -> Key:
+    """That a connection's account, by the grant of that exchange, goes by a further name; by the name's digest."""
+    sort = f"N#{ref.tenant}#{ref.owner}#{ref.connection}#{exchange}"
     return Key(account_partition(client, name), sort)
 
 

@@ -1,7 +1,7 @@
 """Typed, consistent reads of items that several stages look at."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,7 +36,6 @@ from quitclaim.store.keys import (
     grant_key,
     idempotency_key,
     member_key,
-    name_key,
     owner_key,
     owner_partition,
     receipt_key,
@@ -105,8 +104,8 @@ def account_of(item: Item | None) -> Account | None:
 
 def named_of(item: Item) -> Named:
     """A further name of a connection's account."""
-    _, tenant, owner, connection, generation = key_of(item).sk.split("#")
-    return value_of(Named, item, ref=ConnectionRef(tenant, owner, connection), generation=int(generation))
+    _, tenant, owner, connection, exchange = key_of(item).sk.split("#")
+    return value_of(Named, item, ref=ConnectionRef(tenant, owner, connection), exchange=exchange)
 
 
 type FirstAnswer = tuple[str, dict[str, str | int]]
@@ -218,20 +217,31 @@ class Reads:
         """One external account."""
         return account_of(self._table.get(account_key(client, account)))
 
-    def names(self, client: str, name: str) -> list[Named]:
-        """Connections whose account goes by that name, over all owners and tenants: some had only at another time."""
-        found: list[Named] = []
+    def names(self, client: str, name: str) -> Iterator[list[Named]]:
+        """
+        Grants whose account goes by that name, over all owners and tenants, some of which are gone: page by page, each
+        no larger than one batch of owners and connections.
+        """
         after: Cursor | None = None
         while True:
-            page = self._table.query(account_partition(client, name), sort_prefix("name"), after=after)
-            found += map(named_of, page.items)
+            page = self._table.query(
+                account_partition(client, name), sort_prefix("name"), limit=KEYS_AT_ONCE // 2, after=after
+            )
+            yield list(map(named_of, page.items))
             after = page.after
             if after is None:
-                return found
+                return
 
-    def has_name(self, client: str, name: str, ref: ConnectionRef, generation: int) -> bool:
-        """Whether the account of that connection's grant goes by a name."""
-        return self._table.get(name_key(client, name, ref, generation)) is not None
+    def accounts(self, client: str, digests: Sequence[str]) -> list[Account | None]:
+        """External accounts in the order of their digests, in one call; up to 100, and none for none."""
+        keys = [account_key(client, each) for each in digests]
+        return list(map(account_of, self._table.batch_get(keys))) if keys else []
+
+    def owners_and_connections(self, refs: Sequence[ConnectionRef]) -> list[tuple[Owner | None, Connection | None]]:
+        """Both of each, in one call; up to 50, and none for none."""
+        keys = [key for ref in refs for key in (owner_key(ref.of_owner), connection_key(ref))]
+        items = self._table.batch_get(keys) if keys else []
+        return [(owner_of(items[n]), connection_of(items[n + 1])) for n in range(0, len(items), 2)]
 
     def shuts_out(self, client: str, account: str, slug: str) -> bool:
         """

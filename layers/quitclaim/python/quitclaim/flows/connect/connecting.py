@@ -41,6 +41,8 @@ class Connecting:
     """Of who takes callbacks: nobody else asks the app."""
     on_hook: Callable[[HookKind, HookAnswer], None] = lambda kind, answer: None
     """Told of a hook that did not do what it was asked for."""
+    on_names: Callable[[str, int], None] = lambda client, count: None
+    """Told how many further names of an account no event finds, for they are more than `ACCOUNT_NAMES`."""
 
 
 def existing(connection: Connection | None) -> Connection:

@@ -8,6 +8,7 @@ from typing import Final
 
 from quitclaim.domain.connect import IN_A_BROWSER, SAME_GRANT, STEP_UP, Exchange, ExchangeOutcome, HeldPair, hold_ends
 from quitclaim.domain.errors import GrantNotInstalledError, MovedError, StepUpNotPossibleError
+from quitclaim.domain.limits import ACCOUNT_NAMES
 from quitclaim.domain.outcomes import TokenGrant
 from quitclaim.domain.revocations import (
     Material,
@@ -42,6 +43,8 @@ def hold(
     fault = consent.fault_of(grant)
     confirms = client.confirmation == "owner" and exchange.kind in IN_A_BROWSER and fault is None
     held = as_held(exchange, tokens, pair if confirms else None, consent, client, world.vault, now)
+    if grant is not None and len(grant.names) > len(held.names):
+        world.on_names(client.name, len(grant.names) - len(held.names))
     revocation = queued_by(held, tokens, pair.access_token, client, world.vault, now)
     others = () if fault is not None or grant is None else _other_pairs(held, grant, client, world.vault, now)
     if confirms:
@@ -120,8 +123,22 @@ def as_held(
         else vault.seal_id_token(ref, generation, exchange.id, id_token, consent.nonce),
         subject=None if consent.proves else account,
         account=account,
+        names=with_names(frozenset(), grant.names if grant is not None else frozenset(), client, vault)[0],
         scopes=consent.granted(grant) or consent.asked,
     )
+
+
+def with_names(
+    known: frozenset[str], names: frozenset[str], client: Client, vault: Vault
+) -> tuple[frozenset[str], int]:
+    """
+    The digests that are *known* of an account's further names, and those of *names*: of so many as one install makes
+    findable, the same ones each time; and how many are left off.
+    """
+    digests = [vault.account_digest(client.name, each) for each in sorted(names)]
+    more = [each for each in digests if each not in known]
+    kept = more[: ACCOUNT_NAMES - len(known)]
+    return known | frozenset(kept), len(more) - len(kept)
 
 
 def _other_pairs(held: Exchange, grant: TokenGrant, client: Client, vault: Vault, now: int) -> tuple[HeldPair, ...]:

@@ -1,9 +1,7 @@
 """Whose grant it is, while it is held."""
 
-from contextlib import suppress
 from dataclasses import replace
 
-from quitclaim.domain.accounts import Named
 from quitclaim.domain.connect import Exchange, ExchangeOutcome
 from quitclaim.domain.errors import GrantNotInstalledError, MovedError
 from quitclaim.domain.limits import IDENTITY_CALL_MS, SAVE_MS
@@ -12,7 +10,7 @@ from quitclaim.domain.revocations import Revocation
 from quitclaim.domain.secret import Secret
 from quitclaim.flows.connect.connecting import Connecting
 from quitclaim.flows.connect.exchange import Tokens
-from quitclaim.flows.connect.hold import release, released
+from quitclaim.flows.connect.hold import release, released, with_names
 from quitclaim.ports import Client, Deadline
 
 type Proof = tuple[Secret | None, Secret | None]
@@ -34,9 +32,7 @@ def identified(
     Another account, an ID token that does not hold, or an account that cannot be read where the provider has an
     identity: the grant is released, and so revoked (RB-54).
     """
-    name = held.ref.connection
-    account, proven = held.account, None
-    names = tokens.grant.names if tokens.grant is not None else frozenset()
+    account, proven, names = held.account, None, held.names
     if proof is not None and tokens.grant is not None:
         proven = _proven(tokens.grant, proof, held, client, deadline, world)
     if account is None and client.facts.has_identity and tokens.grant is not None:
@@ -47,7 +43,10 @@ def identified(
         )
         if answer.outcome is not IdentityOutcome.READ or not answer.account_id:
             raise _unproven(held, "identity_unreadable", world)
-        account, names = world.vault.account_digest(client.name, answer.account_id), names | answer.names
+        account = world.vault.account_digest(client.name, answer.account_id)
+        names, left_off = with_names(held.names, answer.names, client, world.vault)
+        if left_off:
+            world.on_names(client.name, left_off)
     if client.facts.account_is_subject and proven is not None and proven != account:
         raise _unproven(held, "id_token_mismatch", world)
     subject = account or proven
@@ -61,20 +60,14 @@ def identified(
             raise released(held, "moved_on", world)
         if connection.subject is not None and connection.subject != subject:
             raise released(held, "identity_mismatch", world)
-    if account is not None:
-        for name in sorted(names):  # before the grant can be live: who finds it live finds its names
-            digest = world.vault.account_digest(client.name, name)
-            named = Named(held.ref, held.generation, account, world.clock.now())
-            with suppress(MovedError):  # the same callback, delivered twice: it said the same
-                world.store.record_name(client.name, digest, named)
-    learned = replace(held, subject=subject, account=account, id_token=None)
+    learned = replace(held, subject=subject, account=account, names=names, id_token=None)
     if records:
         try:
             world.store.record_identity(held, learned, world.clock.now())
         except MovedError as moved:
             found = world.reads.exchange(held.ref, held.id)
             if found is None or found.outcome is not ExchangeOutcome.HELD or found.subject != subject:
-                raise GrantNotInstalledError(connection_id=name) from moved
+                raise GrantNotInstalledError(connection_id=held.ref.connection) from moved
             # The same callback, delivered twice: the other one has recorded the same account.
     return learned
 
