@@ -250,6 +250,11 @@ GUARDS: Final[Sequence[Guard]] = (
         ),
     ),
     Guard(
+        "connect: what an account is called as well is held with its grant",
+        "flows/connect/hold.py: with_names",
+        _instead("quitclaim.flows.connect.hold.with_names", lambda known, *_: (known, 0)),
+    ),
+    Guard(
         "connect: what moved on is not installed",
         "flows/connect/install.py: _refusal_of_install",
         _instead("quitclaim.flows.connect.install._refusal_of_install", _nothing),
