@@ -78,8 +78,8 @@ def test_a_condition_that_does_not_hold_refuses_the_whole_row(arranged: Arranged
 
 def test_a_row_happens_once_whatever_became_of_its_first_try(arranged: Arranged, subtests: pytest.Subtests) -> None:
     """
-    A row is one commit of a known number of actions, ten at most. Applied, lost or busy at first, it succeeds and
-    leaves the table as if it had been sent once.
+    A row is one commit of a known number of actions, ten at most (a further name of an account is one more). Applied,
+    lost or busy at first, it succeeds and leaves the table as if it had been sent once.
     """
     stage, stand_in = arranged.stage, arranged.stage.stand_in
     made = stage.ids.made
