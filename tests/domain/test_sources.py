@@ -24,6 +24,7 @@ from quitclaim.domain.sources import (
     is_gone,
     is_older,
     link_refused,
+    may_admit,
     noted,
     observed,
     slug_of,
@@ -45,6 +46,7 @@ STATES = {
     "connected": CONNECTED,
     "ended": replace(ASKED, fence=2, said_at=T, ended_at=T),
     "failed": replace(ASKED, fence=2, said_at=T, ended_at=T, error=FAILED_AT_BROKER),
+    "refused": replace(ASKED, fence=2, ended_at=T, error=NOT_ADMITTED),
     "asked again": replace(ASKED, fence=2, fenced_at=T + 10),
     "of another life": replace(CONNECTED, generation=LIFE - 1),
     "ended in another life": replace(ASKED, generation=LIFE - 1, ended_at=T),
@@ -66,6 +68,7 @@ BY_THE_BROKER = {
     "connected": (TAKE, TAKE, NOTE, END, END, TAKE),
     "ended": (WAIT, WAIT, ADMIT, NOTE, END, WAIT),
     "failed": (WAIT, WAIT, ADMIT, NOTE, NOTE, WAIT),
+    "refused": (WAIT, WAIT, WAIT, NOTE, NOTE, WAIT),
     "asked again": (WAIT, WAIT, WAIT, TAKE, TAKE, ADMIT),
     "of another life": (ADMIT, WAIT, ADMIT, TAKE, TAKE, ADMIT),
     "ended in another life": (ADMIT, WAIT, ADMIT, TAKE, TAKE, ADMIT),
@@ -91,6 +94,23 @@ def _ends(name: str) -> bool:
 
 def _asked(state: str) -> SourceStep:
     return TAKE if state == "connected" else ASK
+
+
+@pytest.mark.rule("M-44")
+def test_what_the_app_has_refused_no_event_connects() -> None:
+    """Whatever the broker says of it, before or after: only that the app asks for it again."""
+    refused = STATES["refused"]
+
+    assert not any(may_admit(refused, each, LIFE) for each in EVENTS.values())
+    assert may_admit(replace(refused, error=None), EVENTS["connected"], LIFE)
+
+
+def test_only_a_word_of_the_brokers_is_the_last_one() -> None:
+    """Data and hints say nothing of the source: a later word with an earlier time of the broker's counts."""
+    told = {name: admission(OWNER, CONNECTION, ASKED, each, T + 20).after.said_at for name, each in EVENTS.items()}
+
+    assert told["data"] == told["hint"] == told["later data"] == ASKED.said_at
+    assert told["connected"] == EVENTS["connected"].at
 
 
 @pytest.mark.rule("U-17", "M-12")

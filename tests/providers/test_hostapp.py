@@ -5,6 +5,7 @@ Asking the app: over real sockets, verified by the library of Standard Webhooks;
 import base64
 import json
 import time
+from dataclasses import replace
 
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
@@ -243,6 +244,22 @@ def test_who_does_not_answer_is_not_asked_again_at_once():
     app.answer = RawAnswer(204)
     assert app.hostapp.ask(CALL).is_done
     assert len(app.sent) == 2
+
+
+def test_a_hook_that_a_user_waits_for_is_asked_each_time():
+    """One that went unanswered says nothing of the next user's callback."""
+    app = App(Hook(HookKind.CONNECTION_ESTABLISHING, function=FUNCTION), invoked=None)
+    call = replace(CALL, kind=HookKind.CONNECTION_ESTABLISHING)
+
+    assert [app.hostapp.ask(call).reason for _ in range(2)] == [app.hostapp.ask(call).reason] * 2
+    assert app.hostapp.ask(call).reason != "paused"
+
+
+def test_an_answer_that_is_too_deep_says_nothing():
+    """It is no reason to fail."""
+    answer = App(over_https(), answer=RawAnswer(200, b"[" * 60_000)).hostapp.ask(CALL)
+
+    assert (answer.outcome, answer.word) == (HookOutcome.DONE, None)
 
 
 def test_a_body_has_a_bound():

@@ -58,7 +58,7 @@ class HostApp:
     `ports.AppHooks`.
 
     Where nobody answers, the same hook is not asked again for half a minute: a run that has a hundred things to ask
-    must not wait a hundred times for somebody who is away.
+    must not wait a hundred times for somebody who is away. One that a single user waits for is asked each time.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class HostApp:
             answer = self._asked(call, timeout_ms)
         except QuitclaimError as fault:
             answer = HookAnswer(HookOutcome.UNREACHED, fault.code.lower())
-        if answer.outcome is HookOutcome.UNREACHED:
+        if answer.outcome is HookOutcome.UNREACHED and call.kind is not HookKind.CONNECTION_ESTABLISHING:
             self._asked_again[call.kind] = self._now() + HOOK_PAUSE_MS
         return answer
 
@@ -170,7 +170,7 @@ def _said(body: bytes) -> Any:
     """The one word that an answer is read for; anything else is none."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found.get("status") if isinstance(found, dict) else None
 

@@ -281,8 +281,8 @@ def step_of(source: Source | None, event: SourceEvent, generation: int, *, asks:
 
 
 def may_admit(source: Source, event: SourceEvent, generation: int) -> bool:
-    """Whether the event by itself connects the source."""
-    if event.is_hint or is_older(source, event):
+    """Whether the event by itself connects the source. What the app has refused waits until it asks again (M-44)."""
+    if event.is_hint or is_older(source, event) or (source.error == NOT_ADMITTED and source.generation == generation):
         return False
     has_ended = source.ended_at is not None and source.generation == generation
     return not has_ended or event.word is SourceWord.CONNECTED
@@ -328,7 +328,7 @@ def admission(owner: Owner, connection: Connection, source: Source, event: Sourc
         last_seen=now,
         error=None,
         generation=generation,
-        said_at=source.said_at if event is None else max(event.at, source.said_at or 0),
+        said_at=source.said_at if event is None or event.word is None else max(event.at, source.said_at or 0),
         ended_at=None,
     )
     told = _told(EventKind.SOURCE_CONNECTED, after, generation, now)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from quitclaim.domain.ids import ConnectionRef
+from quitclaim.domain.limits import SECOND
 from quitclaim.runtime.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class AppFunction:
     def __call__(self, function: str, payload: bytes, timeout_ms: int) -> Answered | None:
         """None where nobody answered in time, or it may not be invoked. Never raises."""
         try:
-            told = self._client(timeout_ms).invoke(
+            told = self._client(max(timeout_ms // SECOND, 1) * SECOND).invoke(  # whole seconds: one client for each
                 FunctionName=function, InvocationType="RequestResponse", Payload=payload
             )
             return Answered("FunctionError" in told, told["Payload"].read(ANSWER_CAP))

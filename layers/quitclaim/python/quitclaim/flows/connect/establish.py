@@ -10,7 +10,7 @@ from typing import Final
 from quitclaim.domain.connect import Authorization, Connection, Exchange, Owner
 from quitclaim.domain.errors import MovedError, SourceAdmissionNotCommittedError
 from quitclaim.domain.hooks import HookAnswer, HookCall, HookKind, HookOutcome, HookWord, hook_id
-from quitclaim.domain.limits import HOOK_CALL_MS, SAVE_MS
+from quitclaim.domain.limits import HOOK_CALL_MS, SAVE_MS, SECOND
 from quitclaim.domain.sources import NOT_ADMITTED, link_refused
 from quitclaim.flows.connect.connecting import Connecting
 from quitclaim.flows.connect.hold import released
@@ -33,7 +33,7 @@ def establish(
         return
     ref = held.ref
     left = min(deadline.remaining_ms(), (held.hold_ends or 0) - world.clock.now()) - AFTER_THE_ANSWER_MS
-    if left <= 0:
+    if left < SECOND:
         raise released(held, "out_of_time", world)
     id_ = hook_id(KIND, ref.tenant, ref.owner, held.in_barrier)
     answer = _asked(authorization, held.generation, client, id_, held.started, left, world)
@@ -64,7 +64,7 @@ def admit_link(
     if source.error == NOT_ADMITTED and source.fence - 1 == authorization.fence:
         raise SourceAdmissionNotCommittedError(connection_id=ref.connection)  # the same callback, once more
     left = deadline.remaining_ms() - AFTER_THE_ANSWER_MS
-    if source.fence != authorization.fence or left <= 0:
+    if source.fence != authorization.fence or left < SECOND:
         return  # out of time: whether it is linked is for the broker's events to say, as ever
     id_ = hook_id(KIND, ref.tenant, ref.owner, ref.connection, str(connection.generation), slug, str(source.fence))
     at = authorization.consumed_at or world.clock.now()
