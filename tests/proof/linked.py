@@ -14,7 +14,7 @@ from quitclaim.flows.webhooks import TakingIn, take_in
 from tests.proof.brokers import BROKER, WATCH, visited
 from tests.proof.deliveries import EVENT, LATER, accepted, handler_deliver, handler_forward
 from tests.proof.inbox import NoQueue, SimulatedHook
-from tests.proof.ledger import Kind
+from tests.proof.ledger import Issued, Kind
 from tests.proof.scripts import (
     REF,
     Handler,
@@ -46,9 +46,16 @@ def asked(world: World) -> None:
     world.now += 1
 
 
+def account_of(world: World) -> Issued:
+    """The connection's account at the broker, which other connections of the world have of their own."""
+    whose = f"{REF.tenant}/{REF.owner}/{REF.connection}"
+    (issued,) = (each for each in world.ledger.alive() if each.account == whose)
+    return issued
+
+
 def comes(world: World, name: str = EVENT, **event: Any) -> None:
     """An event of the account names the source."""
-    (issued,) = world.ledger.alive()
+    issued = account_of(world)
     accepted(world, name, issued.name, source=WATCH, **event)
     world.now += 1
 
@@ -264,7 +271,7 @@ def unready(world: World) -> Made:
     """It is asked for again, until the broker's word connects the source."""
     linked(world)
     asked(world)
-    (issued,) = world.ledger.alive()
+    issued = account_of(world)
     comes(world, source_word="connected", occurred_at=world.now)
     return Scene(), {
         "webhook": handler_webhook(issued.name),
