@@ -49,7 +49,12 @@ BEARER: Final[dict[str, object]] = {
 FIRST_KEY = (
     "the first key of a purpose is made by whoever needs it (decision 0005), and nobody revokes before anybody seals"
 )
+ONE_SECRET = (
+    "a client with one secret reads it alone; the one below has two (tests/runtime/test_config.py has the other)"
+)
 UNUSED: Final[dict[str, str]] = {
+    "webhook: ClientSecretsInParameters: ssm:GetParameter on arn:${AWS::Partition}:ssm:${AWS::Region}:"
+    "${AWS::AccountId}:parameter/quitclaim-secrets/${AWS::StackName}/*": ONE_SECRET,
     "revoke_sweep: OwnPurposes: kms:GenerateDataKey on ${RingKey.Arn}": FIRST_KEY,
     "revoke_sweep: Ring: dynamodb:PutItem on ${Table.Arn}": FIRST_KEY,
 }

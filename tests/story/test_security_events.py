@@ -15,13 +15,39 @@ import httpx
 import pytest
 
 from infra.local.demo import Listener
-from infra.local.life import Life, until
+from infra.local.life import Life, RegisteredClient, register_client, until
+from infra.local.provider.control import ProviderControl
 from infra.local.stack import LocalStack
 from quitclaim.domain.security_events import OAUTH
 from tests.fakes.issuer import key, published, signed
 
+RETURN_ORIGIN = "https://app.example"
 ISSUER = "https://events.provider.example"
 AUDIENCE = "quitclaim-story"
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """
+    A stack of its own, whose clock nobody has moved: what an issuer says of time is real time, and a word from before a
+    grant of a moved clock would rightly end nothing.
+    """
+    parameters = {"ReturnOrigins": RETURN_ORIGIN}
+    with LocalStack(tmp_path_factory.mktemp("issuer"), provider=True, schedules=False, parameters=parameters) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def provider(stack: LocalStack) -> Iterator[ProviderControl]:
+    """Its provider's control paths."""
+    with ProviderControl(stack.provider_url, stack.provider_accounts) as control:
+        yield control
+
+
+@pytest.fixture(scope="module")
+def client(stack: LocalStack, provider: ProviderControl) -> RegisteredClient:
+    """Its OAuth client."""
+    return register_client(stack, provider)
 
 
 @contextmanager
