@@ -65,6 +65,19 @@ def handler_asks() -> Handler:
     return lambda ports: start(StartRequest(REF, CLIENT, None, source=WATCH), ports.connecting)
 
 
+def of_two_events() -> dict[str, Handler]:
+    """What meets where two events of a source wait: their copies, the app, and a stop."""
+    return {
+        "deliver": handler_deliver(),
+        "deliver again": handler_deliver(),
+        "deliver later": handler_deliver(LATER),
+        "asks again": handler_asks(),
+        "disconnect": handler_disconnect(),
+        "forward": handler_forward,
+        "lease passes": passing(DELIVERY_LEASE_MS + GUARD_MS),
+    }
+
+
 @situation("an event of a source", BROKER)
 def plain(world: World) -> Made:
     """Two events of a source that waits to be linked, and their copies."""
@@ -72,16 +85,7 @@ def plain(world: World) -> Made:
     asked(world)
     comes(world)
     comes(world, LATER)
-    return Scene(), {
-        "deliver": handler_deliver(),
-        "deliver again": handler_deliver(),
-        "deliver later": handler_deliver(LATER),
-        "asks again": handler_asks(),
-        "disconnect": handler_disconnect(),
-        "delete": handler_delete(),
-        "forward": handler_forward,
-        "lease passes": passing(DELIVERY_LEASE_MS + GUARD_MS),
-    }
+    return Scene(), of_two_events() | {"delete": handler_delete()}
 
 
 @situation("an event of a source that nobody asked for", BROKER)
@@ -143,15 +147,7 @@ def decided(world: World) -> Made:
     asked(world)
     comes(world)
     comes(world, LATER)
-    return Scene(), {
-        "deliver": handler_deliver(),
-        "deliver again": handler_deliver(),
-        "deliver later": handler_deliver(LATER),
-        "asks again": handler_asks(),
-        "disconnect": handler_disconnect(),
-        "forward": handler_forward,
-        "lease passes": passing(DELIVERY_LEASE_MS + GUARD_MS),
-    }
+    return Scene(), of_two_events()
 
 
 @situation("a source that the app wants nothing of", BROKER)

@@ -40,6 +40,7 @@ ROTATED: Final = (
     "refresh unseen [grace/token]",
     "stopped [static/account]",
     "stopped during a refresh [grace/token]",
+    "access token expired, to be revoked [rotating/family/by access]",
 )
 
 

@@ -20,8 +20,8 @@ from infra.local.provider.control import ProviderControl
 from infra.local.stack import LocalStack
 from quitclaim.domain.security_events import OAUTH
 from tests.fakes.issuer import key, published, signed
+from tests.story.conftest import RETURN_ORIGIN
 
-RETURN_ORIGIN = "https://app.example"
 ISSUER = "https://events.provider.example"
 AUDIENCE = "quitclaim-story"
 
